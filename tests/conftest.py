@@ -1,7 +1,5 @@
 """The rules of every test: a scrubbed environment, nothing left behind, skips with a reason."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os
@@ -198,6 +196,13 @@ def home(nothing_left: None, homes: Iterator[Path], monkeypatch: pytest.MonkeyPa
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's own folder, as the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

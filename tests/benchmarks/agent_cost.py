@@ -2,8 +2,6 @@
 bare pynvml loop and nvitop. The GPUs are a stand-in library: the driver's own time is not in it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

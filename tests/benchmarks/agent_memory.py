@@ -3,8 +3,6 @@
 One embedded node over real SSH; the console is this process. ``uss`` is what a process has for itself alone.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

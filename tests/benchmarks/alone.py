@@ -2,8 +2,6 @@
 measures nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json

@@ -4,8 +4,6 @@ The logins are OpenSSH clients that are all started at once and run ``true``, as
 hosts, clients and console share this machine's cores.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@ what horovodrun's own look at one host takes; and the processor time of it all, 
 It judges no finding.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -4,8 +4,6 @@ with the time of each line. It measures nothing.
 The hosts are namespaces of one machine, so all of them and this process read the same clock.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -5,8 +5,6 @@ machine's other work falls on both alike: our own worker's timing, and the loop 
 hand. The loop runs twice a round: where its ratio to itself differs from 1, so may ours.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -5,8 +5,6 @@ Each rank counts its own steps and prints a line for every one; what the console
 to exactly that.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -2,8 +2,6 @@
 the operator; against torchrun on the same script. It judges no exit code: tests do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -2,8 +2,6 @@
 it came. It knows cursor moves and text, no colours, and judges nothing.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

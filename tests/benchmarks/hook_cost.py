@@ -9,8 +9,6 @@ on this machine: where it differs from 1, so may the other.
 ``--before`` is a clone of another state of this repository, whose hook is measured beside this one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import statistics

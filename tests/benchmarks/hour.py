@@ -6,8 +6,6 @@ ssh is not there. Every host tells its load and GPUs every other second, every r
 points of its loss every ``--every`` seconds and a line every ten.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

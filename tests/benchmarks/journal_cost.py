@@ -7,8 +7,6 @@ its threads and of its system calls included, is what counts. Beside it stands h
 took at longest while files are synced on the same disk.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ to which nobody tells anything. Beside the time by the clock stands the CPU time
 draws took meanwhile, which says less of what else the machine does. It judges nothing.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import sys

@@ -4,8 +4,6 @@ A fault counts as found if all that must be found is, with the right hosts; what
 warns of is a false finding.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ The floor is the same lines read from their stored JSON and appended to a ``dequ
 measured in turn with it.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections import deque

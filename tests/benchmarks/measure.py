@@ -2,8 +2,6 @@
 range. It decides no target and starts no program.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -24,7 +22,7 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> "Spread":
         """Raises: ValueError without a value."""
         if not values:
             raise ValueError("no measurement to take a median of")
@@ -45,7 +43,7 @@ class Tail:
     longest: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Tail:
+    def of(cls, values: Sequence[float]) -> "Tail":
         """Raises: ValueError without a value."""
         if not values:
             raise ValueError("no measurement to take a percentile of")

@@ -2,8 +2,6 @@
 counted, and the time next to ssh writing the same lines into a file. It cuts no network.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import threading

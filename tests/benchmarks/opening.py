@@ -5,8 +5,6 @@ against argparse with one option; the console in a pseudo-terminal of 120 x 36 u
 there, against a bare Textual program with a table and a prompt. They alternate; it judges nothing.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -6,8 +6,6 @@ as in a run of 64 ranks at 20 steps a second. Each verb is the program itself, s
 reading the rows and doing nothing, and TensorBoard's own loader on the event files exported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

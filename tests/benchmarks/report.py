@@ -3,8 +3,6 @@
 It measures nothing itself. A benchmark that fails is reported and the others go on.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -2,8 +2,6 @@
 nothing but that it did.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import time

@@ -5,8 +5,6 @@ screen, without sshd.
 host is a Unix socket. Its CPU is measured apart from that of the nodes. SSH itself is not in these figures.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

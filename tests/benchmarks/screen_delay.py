@@ -7,8 +7,6 @@ machine. Against it: the same records as lines of ``run --json``, read in the sa
 the last N ranks print 60,000 lines a second together.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -24,7 +22,7 @@ from benchmarks.cluster import Line, Program, distconsole, environment, on_hosts
 from benchmarks.glass import Watched
 from benchmarks.measure import Tail, cpu_seconds, rss_bytes
 from distconsole_agent.contract.limits import WINDOW_SECONDS
-from testbed import Host, Testbed
+from testbed import Testbed
 
 RANKS = 8
 LINES_PER_RECORD = 3000
@@ -133,7 +131,7 @@ def measure(
                     screen.note(console.glass.text)
             cpu = cpu_seconds(console.pid) - cpu_before
             sent, until, rss = console.bytes - before, time.time(), rss_bytes(console.pid)
-            agents = [pid for host in bed.hosts for pid in _agents(host)]
+            agents = [each.pid for host in bed.hosts for each in host.processes("pyz agent")]
             rss_agent = max(map(rss_bytes, agents))
             rss_json = rss_bytes(run.process.pid)
             wanted = int(1000 * until) - began_ms
@@ -178,10 +176,6 @@ def measure(
         "flooding": flood,
         "lines_s": printed / (max(map(max, marks)) / 1000),
     }
-
-
-def _agents(host: Host) -> list[int]:
-    return [process.pid for process in host.processes("pyz agent")]
 
 
 def delay_text(found: Mapping[str, float]) -> str:

@@ -6,8 +6,6 @@ all, as in a run; the price is compared with what the step is shorter by in the 
 run two at a time. It judges no hook: ``hook_cost`` does.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics

@@ -2,8 +2,6 @@
 distconsole, the same ranks started by hand over ssh, torchrun and horovodrun. It trains nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack

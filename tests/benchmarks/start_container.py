@@ -2,8 +2,6 @@
 for each rank, and without any. Agents run.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 distconsole against horovodrun, and against mpirun, Open MPI's and MPICH's, typed on the first host. It trains nothing.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ A job that sbatch submits waits for Slurm's next round of scheduling, one of sru
 submitted is held against sbatch, what runs in a job against srun.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

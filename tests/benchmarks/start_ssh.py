@@ -2,8 +2,6 @@
 verb by paramiko, one after the other. Agents run, keys let in.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

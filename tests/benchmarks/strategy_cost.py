@@ -5,8 +5,6 @@ The same loop by hand runs a second time: where its ratio differs from 1, so may
 time is given beside it, which a loaded machine disturbs less.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

@@ -2,8 +2,6 @@
 with none, over connections that stand; and rsync to the same hosts. It starts no run.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -5,8 +5,6 @@ A library that is loaded before all others sets one host's wall clock ahead. The
 machine's own monotonic clock, which is the same on both, so the true distance is known.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import statistics

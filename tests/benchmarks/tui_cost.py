@@ -5,8 +5,6 @@ second: our run view, and as a peer a bare Textual ``DataTable`` with the same f
 number of rows. It judges nothing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import asdict

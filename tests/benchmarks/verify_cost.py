@@ -6,8 +6,6 @@ the share that it would have of the time with a check each 100 steps. The same i
 without a check: that is the noise.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -4,8 +4,6 @@ Each case is a line of JSON in the file of results; seeds that are there are not
 and leaves what it printed and what the hosts had in build/campaign/17.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

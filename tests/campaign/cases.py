@@ -1,7 +1,5 @@
 """What one seed stands for: launcher, hosts, fault, moment, and what may come of it. Pure: the same seed is the same case."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 

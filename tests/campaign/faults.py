@@ -1,7 +1,5 @@
 """How each fault is made on the hosts of a bed, and taken back. It judges nothing."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """The result of a campaign: by fault, how many were tried, and how many came out wrong."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from pathlib import Path

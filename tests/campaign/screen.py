@@ -4,8 +4,6 @@ Two views are asked for in turn while the fault comes and goes. From an answer's
 draws waited for a processor: that is the machine's.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """One case: the run, its fault at its moment, and everything that is wrong with what came of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -248,9 +246,9 @@ class _Trial:
             if any(other.get(k) != end.get(k) for k in ("state", "exit_code", "first_failure")):
                 wrong.append(f"two consoles, two ends: {other}")
         if case.fault == "second_run":
-            assert beside is not None
-            if (beside.events[-1].get("state"), beside.process.returncode) != ("succeeded", 0):
-                wrong.append(f"the run beside it: {beside.events[-1]} {beside.stderr[-3:]}")
+            other = beside.events[-1]
+            if (other.get("state"), beside.process.returncode) != ("succeeded", 0):
+                wrong.append(f"the run beside it: {other} {beside.stderr[-3:]}")
 
     def judge_screen(self, screen: Screen) -> None:
         screen.leave()

@@ -5,8 +5,6 @@ Every suite runs twice bare and once watched. A test whose two bare runs differ 
 alone, and not at all where the outcome differs, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

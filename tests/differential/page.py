@@ -1,7 +1,5 @@
 """The table of what differs between a bare and a watched run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is run bare and watched."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,12 +1,12 @@
 """Claims about the manual pages: one a verb, with its options, which groff takes without a complaint."""
 
 import shutil
-import subprocess
 
 import pytest
 
 from distconsole.grammar.verbs import VERBS
 from suite.man_pages import man_pages
+from suite.programs import run_to_end
 
 
 def test_each_verb_has_a_page_that_groff_takes() -> None:
@@ -15,9 +15,7 @@ def test_each_verb_has_a_page_that_groff_takes() -> None:
     pages = dict(man_pages())
     assert set(pages) == {"distconsole.1", *(f"distconsole-{verb}.1" for verb in VERBS)}
     words = ["groff", "-man", "-Tutf8", "-ww", "-P-cbou"]
-    made = subprocess.run(
-        words, input="".join(pages.values()), capture_output=True, text=True, check=True
-    )
+    made = run_to_end(words, input="".join(pages.values()), check=True)
     assert made.stderr == ""
     plain = " ".join(made.stdout.split())
     assert "distconsole-run - Launch a script on every host" in plain

@@ -1,7 +1,5 @@
 """An sshd with accounts of its own, in a mount namespace whose /etc/passwd has them; needs root, changes nothing outside."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

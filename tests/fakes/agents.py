@@ -3,8 +3,6 @@
 Nothing of it outlives ``AgentNode``: agents, shims and ranks of its folder are killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -35,13 +33,12 @@ class Bridge:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0
         )
-        assert self.process.stdout is not None
         self._lines = os.fdopen(os.dup(self.process.stdout.fileno()), "rb")
         self.greeting = self._lines.readline()
         self._asked = 0
         self._kept: list[dict[str, Any]] = []
 
-    def __enter__(self) -> Bridge:
+    def __enter__(self) -> "Bridge":
         return self
 
     def __exit__(self, *_exc: object) -> None:

@@ -1,7 +1,5 @@
 """Takes pictures of the console: several in one session, each at two sizes. It judges none."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,21 +8,7 @@ from textual.pilot import Pilot
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt.input import Prompt
-from fakes.stage import (
-    CONSOLE,
-    SMALL,
-    Scene,
-    Stage,
-    asked,
-    on_screen,
-    planned,
-    read,
-    settled,
-    staged,
-    still,
-    typed,
-    write,
-)
+from fakes.stage import CONSOLE, SMALL, Scene, Stage, on_screen, read, staged, write
 
 SIZES = {
     "tiny": (58, 14),
@@ -80,7 +64,7 @@ async def pictures(page: Page) -> AsyncIterator[tuple[str, str]]:
                 await pilot.resize_terminal(*SIZES[size])
                 for theme in themes:
                     app.theme = theme
-                    await still(app, stage, pilot)
+                    await stage.still()
                     yield f"{view}-{size}-{theme}", app.picture(view)
             await pilot.resize_terminal(*SMALL)
 
@@ -94,12 +78,12 @@ async def _do(app: ConsoleApp, stage: Stage, pilot: Pilot[int], step: str) -> No
     elif verb == "type":
         await write(pilot, rest)
     elif step.endswith("?"):
-        await typed(app, stage, pilot, step[:-1])
-        await asked(app, stage, pilot)
+        await stage.typed(step[:-1])
+        await stage.question()
     else:
         app.main.run_command(step, quiet=True)
-    await settled(app, stage, pilot)
+    await stage.settled()
     if app.main.view == "launch":
-        await planned(app, stage, pilot)
+        await stage.planned()
     if app.main.view == "logs":
         await read(app, pilot)

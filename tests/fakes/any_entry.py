@@ -1,8 +1,6 @@
 """Journal entries with anything in them that the wire lets through, by the throw of dice: what a broken
 or hostile node may say. It knows the types of ``remote.frames``, and nothing of what they mean."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """Launches with anything in them that the grammar can say, by the throw of dice."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

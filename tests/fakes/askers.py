@@ -1,7 +1,5 @@
 """Who asked for a stream, without a connection: what would be sent is handed to a test."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

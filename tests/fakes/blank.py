@@ -1,7 +1,5 @@
 """Events and reports of which a test says only what it is about."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable
 from enum import Enum

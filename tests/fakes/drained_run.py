@@ -1,7 +1,5 @@
 """A run's folder as a source collector finds it, of which a test plays shim, ranks and clock."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -3,8 +3,6 @@
 Times, figures and words follow from the arguments alone. It decides nothing about a run's picture.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

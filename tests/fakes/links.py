@@ -1,7 +1,5 @@
 """The links of one run: a coordinator and its peers over real loopback sockets, in a loop with our clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ the names and addresses of the simulated host in it; connections between simulat
 ``python -m fakes.many_nodes --socket PATH --first N --count N --hosts N [--lines-s N]``
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """Journals of a node, for tests that write and read them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

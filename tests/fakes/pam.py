@@ -1,7 +1,5 @@
 """What a real sshd asks a person for, by PAM: a password, a one-time code, both. It needs root, for /etc/pam.d."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import os

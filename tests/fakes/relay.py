@@ -1,7 +1,5 @@
 """A network between a shim and its coordinator that can be cut, and can fall silent."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 

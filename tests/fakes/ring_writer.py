@@ -1,7 +1,5 @@
 """Writes rings as ``records.py`` lays them out, without a rank: what a reader has to cope with."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

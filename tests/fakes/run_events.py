@@ -1,7 +1,5 @@
 """Entries and events of one run, of which a test says only what it is about: rank N is on host ``hN``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scenes for the screen: events of runs, checks and hosts at fixed times. It performs nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Where sessions come from in tests whose requests must ask for none."""
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 from distconsole.model.requests import Where

@@ -3,8 +3,6 @@
 They stand on one machine and are the real program; what is missing is the agent that starts them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -14,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -178,7 +177,7 @@ class RunUnderTest:
             env = node_env[index] if node_env else {}
             self.shims.append(ShimUnderTest(run_dir, own, python, env))
 
-    def __enter__(self) -> RunUnderTest:
+    def __enter__(self) -> "RunUnderTest":
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -212,6 +211,17 @@ class RunUnderTest:
         """Start the run, and return its verdict."""
         self.start()
         return self.verdict()
+
+
+class StartedRun(RunUnderTest):
+    """A run whose ranks are started with the block."""
+
+    def __enter__(self) -> "StartedRun":
+        with ExitStack() as undo:
+            undo.push(self.__exit__)
+            self.start()
+            undo.pop_all()
+        return self
 
 
 def _is_linked(process: psutil.Process, port: int) -> bool:

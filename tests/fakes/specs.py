@@ -1,7 +1,5 @@
 """The part of a run that a node gets, with as little in it as a test needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from distconsole_agent.contract.runspec import RunSpec, parse_spec

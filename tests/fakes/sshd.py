@@ -1,7 +1,5 @@
 """A real OpenSSH server on a loopback port, with keys and folders of its own. It isolates nothing."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -135,7 +133,7 @@ class SshServer:
         )
         return str(self.ssh_config)
 
-    def start(self) -> SshServer:
+    def start(self) -> "SshServer":
         """Start it and wait until it listens, without a connection: one without a login counts (PerSourcePenalties).
 
         With SHLVL, bash leaves out the developer's own .bashrc; a key exchange after quantum computers takes 60 ms.
@@ -189,7 +187,6 @@ KexAlgorithms -sntrup*,mlkem*
 
     def cut_sessions(self) -> None:
         """Kill the sessions; the server goes on, and so does what they started."""
-        assert self._process is not None
         for child in psutil.Process(self._process.pid).children():
             with suppress(psutil.Error):
                 # Since OpenSSH 9.8 root, too, has a process with privileges and one that serves the connection.
@@ -199,12 +196,10 @@ KexAlgorithms -sntrup*,mlkem*
 
     def sessions(self) -> int:
         """Return how many connections it has, with those that have yet to log in."""
-        assert self._process is not None
         return len(psutil.Process(self._process.pid).children())
 
     def freeze_sessions(self) -> None:
         """Stop the sessions: their connections stand, and nobody answers on them."""
-        assert self._process is not None
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.Error):
                 child.suspend()

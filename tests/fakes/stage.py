@@ -1,7 +1,5 @@
 """A console on the screen whose requests are answered by scenes instead of hosts."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -52,7 +50,11 @@ class Stage:
 
     Attributes:
         going: Kinds of requests that go on after what was told of them.
+        app, pilot: The console, once it is on the screen, and who presses its keys.
     """
+
+    app: ConsoleApp
+    pilot: Pilot[int]
 
     def __init__(self, scenes: Mapping[type, Scene]) -> None:
         self.scenes = dict(scenes)
@@ -79,6 +81,83 @@ class Stage:
     def told(self) -> bool:
         """Whether every scene asked for so far was told to its end."""
         return self._told == len(self.asked)
+
+    async def settled(self) -> None:
+        """Wait until everything told is on the screen.
+
+        Raises:
+            TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
+        """
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        await self.pilot.pause()
+        while not (self.told and _shown(self.app, self)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(self.asked)} scenes, not all told")
+            await self.pilot.pause(0.02)
+        for _ in range(2):  # what a first drawing lays out, a second one fills
+            self.app.main.redraw()
+            await self.pilot.pause()
+
+    async def still(self) -> None:
+        """Wait until the screen has the terminal's size, nothing fades any more, and drawing it anew changes nothing.
+
+        A resize reaches the screen by a timer, and each layout may tell some part a size that it is laid out for once more.
+
+        Raises:
+            TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
+        """
+        before: list[object] = []
+
+        async def unchanged() -> bool:
+            await self.settled()
+            await self.pilot.wait_for_animation()
+            compositor = self.app.screen._compositor
+            now = list(compositor.render_strips())
+            same = now == before and compositor.size == self.app.size
+            before[:] = now
+            return same
+
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not await unchanged():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"it changes all the time:\n{screen_text(self.app)}")
+
+    async def typed(self, line: str) -> None:
+        """Put ``line`` into the prompt, press Enter, and wait until what it asks for is on the screen."""
+        self.app.query_one(Prompt).offer(line)
+        await self.pressed("enter")
+
+    async def pressed(self, *keys: str) -> None:
+        """Press keys, and wait until what they ask for is on the screen."""
+        await self.pilot.press(*keys)
+        await self.settled()
+
+    async def planned(self) -> None:
+        """Wait until what is filled into the launch form was planned, or cannot be.
+
+        Raises:
+            TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
+        """
+        view, model = self.app.query_one(LaunchView), self.app.main.views.launch.model
+
+        def is_told() -> bool:
+            self.app.main.redraw()
+            latest = model.latest
+            told = latest is None or latest.done or latest.line != model.line
+            return view.furnished and model.settled and told
+
+        await self.pilot.pause()
+        await until(self.pilot, is_told)
+        await self.settled()
+
+    async def question(self) -> None:
+        """Wait until a question is on the screen.
+
+        Raises:
+            TimeoutError: if none comes within ``DEADLINE_SECONDS``.
+        """
+        await until(self.pilot, lambda: self.app.query_one(Question).waits)
+        await self.settled()
 
 
 def staged(
@@ -119,7 +198,8 @@ async def on_screen(
     try:
         async with app.run_test(size=size) as pilot:
             pilot._wait_for_screen = partial(_handled, app)
-            await settled(app, stage, pilot)
+            stage.app, stage.pilot = app, pilot
+            await stage.settled()
             yield pilot
     finally:
         app.session.end()
@@ -182,23 +262,6 @@ def _busy(part: Widget) -> Iterator[Widget]:
         yield from _busy(child)
 
 
-async def settled(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
-    """Wait until everything told is on the screen.
-
-    Raises:
-        TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
-    """
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    await pilot.pause()
-    while not (stage.told and _shown(app, stage)):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(stage.asked)} scenes, not all told")
-        await pilot.pause(0.02)
-    for _ in range(2):  # what a first drawing lays out, a second one fills
-        app.main.redraw()
-        await pilot.pause()
-
-
 def _shown(app: ConsoleApp, stage: Stage) -> bool:
     """Whether every scene was asked for, the hosts first, and every past run is read and at its moment."""
     if app.screen._compositor.size != app.size:
@@ -210,37 +273,6 @@ def _shown(app: ConsoleApp, stage: Stage) -> bool:
     return len(stage.asked) >= len(app.session.tasks) - len(past) and all(
         task.done and (task.clock is None or task.moment_t == task.clock.t) for task in past
     )
-
-
-async def still(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
-    """Wait until the screen has the terminal's size, nothing fades any more, and drawing it anew changes nothing.
-
-    A resize reaches the screen by a timer, and each layout may tell some part a size that it is laid out for once more.
-
-    Raises:
-        TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
-    """
-    before: list[object] = []
-
-    async def unchanged() -> bool:
-        await settled(app, stage, pilot)
-        await pilot.wait_for_animation()
-        now = list(app.screen._compositor.render_strips())
-        same = now == before and app.screen._compositor.size == app.size
-        before[:] = now
-        return same
-
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not await unchanged():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"it changes all the time:\n{screen_text(app)}")
-
-
-async def typed(app: ConsoleApp, stage: Stage, pilot: Pilot[int], line: str) -> None:
-    """Put ``line`` into the prompt, press Enter, and wait until what it asks for is on the screen."""
-    app.query_one(Prompt).offer(line)
-    await pilot.press("enter")
-    await settled(app, stage, pilot)
 
 
 async def write(pilot: Pilot[int], text: str) -> None:
@@ -261,25 +293,6 @@ def screen_text(app: App[Any]) -> str:
     return "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
 
 
-async def planned(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
-    """Wait until what is filled into the launch form was planned, or cannot be.
-
-    Raises:
-        TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
-    """
-    view, model = app.query_one(LaunchView), app.main.views.launch.model
-
-    def is_told() -> bool:
-        app.main.redraw()
-        latest = model.latest
-        told = latest is None or latest.done or latest.line != model.line
-        return view.furnished and model.settled and told
-
-    await pilot.pause()
-    await until(pilot, is_told)
-    await settled(app, stage, pilot)
-
-
 async def read(app: ConsoleApp, pilot: Pilot[int]) -> None:
     """Wait until the lines of the Logs screen are all there.
 
@@ -288,16 +301,6 @@ async def read(app: ConsoleApp, pilot: Pilot[int]) -> None:
     """
     await until(pilot, lambda: not app.query_one(LogsView).reading)
     await pilot.pause()
-
-
-async def asked(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
-    """Wait until a question is on the screen.
-
-    Raises:
-        TimeoutError: if none comes within ``DEADLINE_SECONDS``.
-    """
-    await until(pilot, lambda: app.query_one(Question).waits)
-    await settled(app, stage, pilot)
 
 
 async def until(pilot: Pilot[int], claim: Callable[[], bool]) -> None:

@@ -1,7 +1,5 @@
 """A node's journal as the console reads it, played from a script."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

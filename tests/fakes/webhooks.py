@@ -1,7 +1,5 @@
 """A real receiver of webhooks on loopback."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

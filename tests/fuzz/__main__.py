@@ -1,7 +1,5 @@
 """``python -m fuzz --seconds 600 [--only TARGET]… [--seed N] [--resume]``: one line of JSON for each target."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -3,8 +3,6 @@
 Atheris (libFuzzer) guides it where it is installed, else a trace of the product's lines, which is slower.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

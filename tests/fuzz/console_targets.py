@@ -1,7 +1,5 @@
 """What the console reads of others: answers, files of a user or a project, lines, and what programs print."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import io

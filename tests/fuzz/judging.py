@@ -1,7 +1,5 @@
 """What a target is, and the judgement of one try: which errors, time, memory, terminal codes and effects are wrong."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Input made of input: bytes and lines are changed, repeated and joined, and words that readers trip over put in."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

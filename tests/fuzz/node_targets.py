@@ -1,7 +1,5 @@
 """What agent, shim and coordinator read of others: the network, ranks, the kernel's files, and what programs print."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

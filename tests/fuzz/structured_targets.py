@@ -1,7 +1,5 @@
 """Messages, entries, facts and arguments: made by their types, and then spoilt in some places."""
 
-from __future__ import annotations
-
 import json
 import random
 import socket

@@ -1,7 +1,5 @@
 """All that is made of a run's events: pictures, lines, pages and tables."""
 
-from __future__ import annotations
-
 import io
 from contextlib import closing
 

@@ -145,7 +145,6 @@ def test_a_worker_of_a_loader_that_is_waited_for_says_where_it_is(runner: Runner
     loader.write_text(LOADS)
     process, state = runner.begin("", command=lambda _script: [sys.executable, str(loader)])
     try:
-        assert process.stdout is not None
         child = int(process.stdout.readline())
         seat = Seat(process.pid, {"rank": 0}, "")
         (told,) = call_ranks([seat], str(state / "rings"), 3.0)
@@ -236,7 +235,6 @@ three()
 def test_forked_ranks_and_one_with_many_threads_are_each_where_they_are(runner: Runner) -> None:
     process, state = runner.begin(FORKS)
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         pids = [*map(int, children), process.pid]

@@ -1,7 +1,5 @@
 """Beds that several files of tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from suite.console import perform
+from suite.lean_torch import LEAN_SITE
 from suite.obstacles import mpirun_is, obstacle
 from testbed import Testbed
 
@@ -33,7 +34,7 @@ sys.addaudithook(note)
 def test_healthy_hosts_verify_their_collectives_and_exit_0(
     lean_bed: Testbed, tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(COUNTS_IMPORTS)
+    (tmp_path / "sitecustomize.py").write_text(COUNTS_IMPORTS + LEAN_SITE)
     slots = ",".join(f"{name}:{2 - index}" for index, name in enumerate(lean_bed.host_names))
     setup = f"export PYTHONPATH={tmp_path}"
     code, report, stderr = check(lean_bed, "--setup", setup, hosts=slots)

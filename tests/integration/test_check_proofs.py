@@ -20,9 +20,8 @@ pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
 
 
 @pytest.fixture
-def bed(lean_bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Testbed:
+def bed(lean_bed: Testbed, cwd: Path) -> Testbed:
     """Two hosts, and an empty working folder, whose distconsole.toml counts."""
-    monkeypatch.chdir(tmp_path)
     return lean_bed
 
 
@@ -161,7 +160,6 @@ def held(host: Host, port: int) -> Iterator[None]:
     """A leftover that listens."""
     code = f"import socket,time;s=socket.socket();s.bind(('',{port}));s.listen();print();time.sleep(99)"
     with host.popen([sys.executable, "-uc", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         yield
         process.kill()

@@ -1,7 +1,5 @@
 """The program in the documentation that follows a run, with a run that goes on."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -57,7 +55,6 @@ def test_the_documented_program_follows_a_run(home: Path, tmp_path: Path, node_d
         [sys.executable, str(program)],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as follower:  # fmt: skip
-        assert follower.stdout is not None
         first = follower.stdout.readline()  # while the run goes on: it ends only after this
         assert re.fullmatch(r"step \d+: \d+\.\d{4}, 1 ranks\n", first)
         stop.touch()

@@ -3,8 +3,6 @@
 Every row starts where the one before ended: a run that left anything behind breaks the next.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

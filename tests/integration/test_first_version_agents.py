@@ -1,7 +1,5 @@
 """Today's console with nodes on which an agent and a shim of the first version attend to a run."""
 
-from __future__ import annotations
-
 import lzma
 import sys
 from collections.abc import Iterator
@@ -10,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, Narration, RunListed, RunShown
+from distconsole.model.events import Narration, RunListed, RunShown
 from distconsole.model.run_events import LogLine, Metric, RunEnded
 from distconsole.operations import SessionSource
 from distconsole.ssh.embedded import EmbeddedCluster
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
-from suite.driving import Operator
+from suite.driving import Operator, answered
 
 AGENT = Path(__file__).parents[1] / "cases" / "first_version_agent.pyz.xz"
 """What commit b6ac660 brought to a node, without pynvml."""
@@ -68,11 +66,6 @@ def old(cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[OldRun]:
         node.close()
 
 
-def done(request: ask.Request, sessions: SessionSource) -> list[Event]:
-    with Operator(request, sessions) as operator:
-        return operator.finish()
-
-
 def test_a_run_that_goes_on_there_is_known_followed_to_its_end_and_then_forgotten(
     old: OldRun, sessions: SessionSource
 ) -> None:
@@ -80,31 +73,27 @@ def test_a_run_that_goes_on_there_is_known_followed_to_its_end_and_then_forgotte
     bridge = today.bridge()
     with Operator(ask.Attach(RUN, where=ON), sessions) as attached:
         attached.see(LogLine, lambda line: line.line == "first")
-        assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first"]
-        assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first"]
-        (shown,) = (e for e in done(ask.Show(RUN, where=ON), sessions) if isinstance(e, RunShown))
+        assert answered(ask.Logs(RUN, where=ON), sessions).lines() == ["first"]
+        assert answered(ask.Logs(RUN, where=ON), sessions).lines() == ["first"]
+        (shown,) = answered(ask.Show(RUN, where=ON), sessions).of(RunShown)
         assert (shown.summary.state, shown.summary.metrics) == ("running", {"loss": 0.5})
-        (listed,) = (e for e in done(ask.Runs(where=ON), sessions) if isinstance(e, RunListed))
+        (listed,) = answered(ask.Runs(where=ON), sessions).of(RunListed)
         assert (listed.summary.run, listed.summary.state) == (RUN, "running")
         assert bridge.done("forget", run=RUN) == {"forgotten": False}
         old.go()
         end = attached.end(60)
         attached.finish()
     assert (attached.lines(), end.state, end.exit_code) == (["first", "last"], "succeeded", 0)
-    assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first", "last"]
+    assert answered(ask.Logs(RUN, where=ON), sessions).lines() == ["first", "last"]
     assert bridge.done("forget", run=RUN) == {"forgotten": True}
     assert not old.folder.exists()
     today.close()
 
 
 def test_a_stop_reaches_a_first_versions_shim(old: OldRun, sessions: SessionSource) -> None:
-    told = [
-        e.text
-        for e in done(ask.Stop(RUN, where=ON, yes=True), sessions)
-        if isinstance(e, Narration)
-    ]
+    told = [e.text for e in answered(ask.Stop(RUN, where=ON, yes=True), sessions).of(Narration)]
     assert told[-1] == f"{RUN} is over: stopped, exit code 143"
-    events = done(ask.Attach(RUN, where=ON), sessions)
+    events = answered(ask.Attach(RUN, where=ON), sessions).events
     assert isinstance(events[-1], RunEnded)
     assert events[-1].state == "stopped"
 
@@ -125,7 +114,3 @@ def test_a_run_whose_first_version_agent_is_gone_is_gone_on_with(
         attached.finish()
     assert (attached.lines(), end.state, end.exit_code) == (["first", "last"], "succeeded", 0)
     assert [metric.value for metric in attached.of(Metric)] == [0.5, 0.25]
-
-
-def lines(events: list[Event]) -> list[str]:
-    return [event.line for event in events if isinstance(event, LogLine)]

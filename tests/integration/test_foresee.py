@@ -1,7 +1,5 @@
 """What a launch would be, asked of embedded nodes: real SSH on loopback, real agents."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,21 +14,18 @@ from distconsole.model.run_events import PlanMade, RunEnded
 from distconsole.operations import SessionSource
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from suite.driving import Operator
+from suite.driving import Operator, answered
 
 SCRIPT = "import os, torch.distributed\n"
 
 
 def test_a_launch_is_foreseen_as_the_dry_run_says_it(
-    standing_sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    standing_sessions: SessionSource, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(SCRIPT)
+    (cwd / "train.py").write_text(SCRIPT)
     request = Run("train.py", ("--lr", "1"), nproc="2", env=(("API_KEY", "x"),))
-    with Operator(replace(request, dry_run=True), standing_sessions) as dry:
-        dry.finish()
-    with Operator(Foresee(request, launchers=True), standing_sessions) as asked:
-        asked.finish()
+    dry = answered(replace(request, dry_run=True), standing_sessions)
+    asked = answered(Foresee(request, launchers=True), standing_sessions)
     (plan,), (as_dry,) = asked.of(PlanMade), dry.of(PlanMade)
     assert (plan.launcher, plan.why, plan.world_size) == ("torch", as_dry.why, 4)
     assert _without_ids(str(plan.hosts), plan) == _without_ids(str(as_dry.hosts), as_dry)
@@ -38,7 +33,7 @@ def test_a_launch_is_foreseen_as_the_dry_run_says_it(
     (text,), (dry_text,) = asked.of(TextMade), dry.of(TextMade)
     assert _without_ids(text.text, plan) == _without_ids(dry_text.text, as_dry)
     (sought,) = asked.of(ScriptSought)
-    assert sought == ScriptSought(script=str(tmp_path / "train.py"), missing=())
+    assert sought == ScriptSought(script=str(cwd / "train.py"), missing=())
     (judged,) = asked.of(LaunchersJudged)
     assert "--launcher slurm needs a Slurm job" in judged.refused["slurm"]
     assert not {"torch", "torchrun", "single"} & set(judged.refused)
@@ -49,8 +44,7 @@ def test_a_script_that_is_not_there_has_a_neighbour_that_may_be_meant(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    with Operator(Foresee(Run(str(tmp_path / "trian.py"))), standing_sessions) as asked:
-        asked.finish()
+    asked = answered(Foresee(Run(str(tmp_path / "trian.py"))), standing_sessions)
     (sought,) = asked.of(ScriptSought)
     assert sought.missing == ("node1", "node2")
     assert sought.near == str(tmp_path / "train.py")
@@ -91,10 +85,8 @@ def test_launches_are_told_once_each_and_ask_for_the_same_again(
     script.write_text("print('done')\n")
     for arguments in (("1",), ("2",), ("1",)):
         request = Run(str(script), arguments, nproc="1")
-        with Operator(request, standing_sessions) as run:
-            run.finish()
-    with Operator(Launches(), standing_sessions) as asked:
-        asked.finish()
+        answered(request, standing_sessions)
+    asked = answered(Launches(), standing_sessions)
     kept = asked.of(LaunchKept)
     assert [each.request.arguments for each in kept] == [("1",), ("2",)]
     assert [each.summary.state for each in kept] == ["succeeded"] * 2
@@ -106,7 +98,6 @@ def test_some_hosts_of_a_session_share_its_links(cluster: EmbeddedCluster) -> No
         whole = list(session.connect_all())
         second = replace(cluster.cluster.hosts[1], slots=3)
         part = session.part(Cluster((second,), cluster.cluster.ssh_config))
-        assert part is not None
         assert [host.slots for host in part.cluster.hosts] == [3]
         assert part.link("node2") is session.link("node2")
         with pytest.raises(UsageError, match="no host 'node1'"):

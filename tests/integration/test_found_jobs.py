@@ -1,7 +1,5 @@
 """``why --hosts`` on real hosts: a job of torchrun and one of mpirun that nobody prepared."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

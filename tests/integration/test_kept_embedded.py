@@ -1,7 +1,5 @@
 """Runs on embedded nodes, written down for others while they go on and afterwards."""
 
-from __future__ import annotations
-
 import csv
 import time
 from pathlib import Path
@@ -13,7 +11,7 @@ from distconsole.model.requests import Export, ExportFormat, ReportPage, Run
 from distconsole.model.run_events import Window
 from distconsole.operations import SessionSource
 from suite.browser import browser
-from suite.driving import Operator
+from suite.driving import Operator, answered
 from suite.lean_torch import LEAN_TORCH
 
 SCRIPT = """\
@@ -86,8 +84,7 @@ def test_the_hosts_are_told_of_without_a_run(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     page = tmp_path / "hosts.prom"
-    with Operator(Export(None, ExportFormat.PROMETHEUS, str(page)), standing_sessions) as export:
-        export.finish()
+    answered(Export(None, ExportFormat.PROMETHEUS, str(page)), standing_sessions)
     families = {f.name: f for f in text_string_to_metric_families(page.read_text())}
     up = families["distconsole_host_up"].samples
     assert [(s.labels["host"], s.value) for s in up] == [("node1", 1), ("node2", 1)]
@@ -128,15 +125,13 @@ def test_a_run_is_reported_while_it_goes_on_and_when_it_has_failed(
     with browser(tmp_path / "profile") as page:
         with Operator(Run(str(job), ("--token", "hunter2"), nproc="1"), standing_sessions) as run:
             run.see(Window, lambda window: window.rank == 0 and window.steps)
-            with Operator(ReportPage("last", str(path)), standing_sessions) as report:
-                report.finish()
+            answered(ReportPage("last", str(path)), standing_sessions)
             page.open(path)
             assert page.one(".verdict h2").text == "Without an end so far"
             (tmp_path / "fail").touch()
             assert run.end().exit_code == 1
             run.finish()
-        with Operator(ReportPage("last", str(path)), standing_sessions) as report:
-            report.finish()
+        answered(ReportPage("last", str(path)), standing_sessions)
         page.open(path)
         assert page.one(".verdict h2").text == "Failed"
         assert "Rank 1 on node2 failed first" in page.one(".says").text

@@ -4,8 +4,6 @@ The faults and what must be found are ``testbed.faults``. After each test nothin
 left on any host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The launch form on embedded nodes: real SSH on loopback, real agents, a real script."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,10 +41,9 @@ def app(cluster: EmbeddedCluster, home: Path) -> Iterator[ConsoleApp]:
 
 
 async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_the_list(
-    app: ConsoleApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    app: ConsoleApp, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(SCRIPT)
+    (cwd / "train.py").write_text(SCRIPT)
     async with app.run_test(size=MIDDLE) as pilot:
         await until(
             pilot,
@@ -77,7 +74,6 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         task = app.session.shown_run()
         assert task is not None
         await until(pilot, lambda: task.run.end is not None and task.done)
-        assert task.run.end is not None
         assert task.run.end.state is EndState.SUCCEEDED
         assert task.line == line
         assert len([each for each in app.session.tasks if each.is_run]) == 1

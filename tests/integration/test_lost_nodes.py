@@ -1,7 +1,5 @@
 """A node that is gone for good, under every launcher at once: the last row of the table of docs/guide/restarts.md."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace

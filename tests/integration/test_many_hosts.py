@@ -1,7 +1,5 @@
 """64 hosts end to end: a run starts, is watched, one rank fails or the operator stops it, and nothing is left."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Iterator

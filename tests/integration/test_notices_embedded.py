@@ -1,7 +1,5 @@
 """The first node of a real run tells a webhook of it, while nobody is attached."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ from distconsole.operations import SessionSource
 from distconsole_agent.journal.notices import FILE
 from fakes.shims import wait_until
 from fakes.webhooks import SECRET, Webhook, serving
-from suite.driving import Operator
+from suite.driving import Operator, answered
 
 SCRIPT = """
 import os, sys, time
@@ -59,8 +57,7 @@ def test_the_first_node_tells_of_a_run_that_nobody_follows(
     (body,) = webhook.bodies
     assert (body["kind"], body["title"], body["rank"]) == ("failure", "alone failed", 1)
     assert body["text"].endswith("exit code 1: rank 1 on node2: ValueError: no data")
-    with Operator(Show("alone"), sessions) as show:
-        (shown,) = [each for each in show.finish() if isinstance(each, RunShown)]
+    (shown,) = answered(Show("alone"), sessions).of(RunShown)
     assert shown.summary.state == "failed"
     wait_until("the address is gone", lambda: not whom.exists())
     files = {path for root in (home, nodes) for path in root.rglob("*") if path.is_file()}

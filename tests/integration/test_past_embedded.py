@@ -1,7 +1,5 @@
 """Real runs on embedded nodes, looked back at: at their moments, and beside each other."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sqlite3
@@ -24,7 +22,7 @@ from distconsole.runs.store.store import RunStore
 from distconsole.runs.timeline import RunTimeline
 from distconsole.ssh.embedded import EmbeddedCluster
 from fakes.journals import Journal
-from suite.driving import Operator
+from suite.driving import Operator, answered
 from suite.lean_torch import LEAN_TORCH
 
 SCRIPT = f"""{LEAN_TORCH}
@@ -86,8 +84,6 @@ def _replay(told: list[RunEvent]) -> None:
         assert {(each.host, each.line) for each in last.logs} == {
             (each.host, each.line) for each in live.logs
         }
-        assert last.end is not None
-        assert live.end is not None
         assert (last.end.state, last.end.seconds) == (live.end.state, live.end.seconds)
         assert [mark.kind for mark in recording.marks][:1] == ["begin"]
         assert recording.marks[-1].kind == "end"
@@ -150,18 +146,15 @@ def test_what_is_said_of_a_damaged_record_brings_it_back(
     path = RunStore(runs_dir()).folder / f"{name}.db"
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE entries SET body = x'00' WHERE instr(body, ?)", (b'"kind":"log"',))
-    with Operator(Attach(name), standing_sessions) as again:
-        again.finish()
+    again = answered(Attach(name), standing_sessions)
     (finding,) = again.of(RunFinding)
     assert (finding.check, again.lines()) == ("run.record_damaged", [])
     move, attach = finding.hint.rsplit(": ", 1)[1].split("; ")
     subprocess.run(shlex.split(move), check=True)
     words = shlex.split(attach)
     assert words[:3] == ["distconsole", "attach", name]
-    with Operator(Attach(name, where=Where(hosts=words[-1])), standing_sessions) as anew:
-        anew.finish()
+    anew = answered(Attach(name, where=Where(hosts=words[-1])), standing_sessions)
     assert sorted(anew.lines()) == sorted(whole) == ["well"] * 2
     Journal("elsewhere-1123-b7c1", odd_t=time.time()).write(RunStore(runs_dir()))
-    with Operator(Attach("last", where=Where(hosts=words[-1])), standing_sessions) as newest:
-        newest.finish()
+    newest = answered(Attach("last", where=Where(hosts=words[-1])), standing_sessions)
     assert newest.run == name, "not the newest that is stored here, which was on other hosts"

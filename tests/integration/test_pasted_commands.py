@@ -3,12 +3,9 @@
 Where that launcher can start ranks without a GPU it does so beside it, on this machine, and the two are compared.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +19,7 @@ from distconsole.model.run_events import EndState
 from distconsole.session import open_session
 from suite.driving import Operator
 from suite.neighbours import BESIDE_TORCH, accelerate, neighbour
+from suite.programs import run_to_end
 from testbed import Testbed
 from testbed.slurm import Slurm
 
@@ -122,9 +120,7 @@ def original(folder: Path, *words: str, **env: str) -> dict[str, Any]:
     before = {**os.environ, **env}
     argv = [word.replace("SCRIPT", str(script)) for word in words]
     argv = [sys.executable, *argv]
-    done = subprocess.run(
-        argv, env=before, check=False, capture_output=True, text=True, timeout=120
-    )
+    done = run_to_end(argv, env=before)
     assert done.returncode == 0, done.stderr
     last = read(folder)[-1]
     added = {name: value for name, value in last["env"].items() if before.get(name) != value}

@@ -1,9 +1,6 @@
 """Nothing that the program does earns a penalty of OpenSSH 9.8 and newer: the logs of every host's sshd say so."""
 
-from __future__ import annotations
-
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +9,7 @@ import pytest
 
 from fakes.sshd import SSHD_VERSION, wait_until
 from suite.console import Console
+from suite.programs import run_to_end
 from testbed import Testbed
 
 pytestmark = [
@@ -68,9 +66,7 @@ def test_init_and_its_check_earn_none(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     where = ["--ssh-config", str(open_bed.ssh_config), "--hosts", open_bed.names]
     words = [sys.executable, "-m", "distconsole", "init", *where, "--yes"]
-    ended = subprocess.run(
-        words, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=120
-    )
+    ended = run_to_end(words, cwd=tmp_path)
     assert "written: " in ended.stderr + ended.stdout
     assert penalties_since(open_bed, before) == []
 

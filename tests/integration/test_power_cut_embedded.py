@@ -1,7 +1,5 @@
 """A node that loses its power, and the end of its journal with it, while somebody looks on."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

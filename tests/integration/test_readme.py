@@ -1,7 +1,5 @@
 """Every command of the README does what the README shows, on hosts with the README's names."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -15,6 +13,7 @@ import pytest
 from distconsole.config.load import load_config
 from suite.forked_console import forked_console
 from suite.pages import CUT, INTERRUPTED, README, REPOSITORY, blocks, inline_code, shown_commands
+from suite.programs import run_to_end
 from testbed import Testbed
 
 TEXT = README.read_text()
@@ -71,12 +70,11 @@ if os.environ["RANK"] == "0":
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(cwd: Path) -> Path:
     """A project with the README's two scripts, in which the operator stands."""
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "train_hvd.py").write_text("import horovod.torch as hvd\nhvd.init()\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (cwd / "train.py").write_text(TRAIN)
+    (cwd / "train_hvd.py").write_text("import horovod.torch as hvd\nhvd.init()\n")
+    return cwd
 
 
 def type_command(
@@ -110,13 +108,7 @@ def type_command(
 @pytest.mark.parametrize("command", [s.command for s in SHOWN if s.command.startswith("pip ")])
 def test_an_installation_finds_a_package(command: str) -> None:
     offline = ["--dry-run", "--no-index", "--no-deps", "--no-build-isolation"]
-    told = subprocess.run(
-        ["python", "-m", *words_of(command), *offline],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    told = run_to_end(["python", "-m", *words_of(command), *offline], cwd=REPOSITORY, check=True)
     assert "Would install distconsole" in told.stdout
 
 

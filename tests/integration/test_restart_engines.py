@@ -1,7 +1,5 @@
 """``--max-restarts`` below real engines: nothing of an attempt is in the way of the next one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -174,8 +172,7 @@ def test_what_slurm_ends_in_a_pause_is_not_started_anew(slurm: Slurm, tmp_path: 
         told = run.see(Narration, lambda event: "submitted Slurm job" in event.text).text
         run.see(RunFinding, lambda finding: "restart 4 of 9 in 4 s" in finding.summary)
         slurm.login.exec(f"scancel {told.split()[3]}")
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code, end.restarts) == (EndState.FAILED, 5, 3)
     (why,) = [each for each in run.of(RunFinding) if each.check == "run.not_restarted"]
     assert why.summary == "not restarted: Slurm has ended the step"

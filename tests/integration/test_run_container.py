@@ -3,8 +3,6 @@
 Each simulated host has a podman of its own, whose containers have this machine's files, so torch and MPI are there.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ import pytest
 from distconsole.model.requests import Stop, Where
 from distconsole.session import open_session
 from suite.console import Console
-from suite.driving import Operator
+from suite.driving import answered
 from suite.outcomes import has_failed
 from suite.place import Place
 from suite.podman import NEW, RUNNING, install_podman, lacks_podman
@@ -141,8 +139,7 @@ def test_a_stop_leaves_nothing_in_a_container(
     with run(containers, tmp_path, "torch", container, "hangs", bare=True) as console:
         console.see(event="log", line="hangs")
         where = Where(ssh_config=str(containers.ssh_config), hosts=containers.names)
-        with Operator(Stop(console.run, where=where, grace_seconds=2.0), open_session) as stop:
-            stop.finish()
+        answered(Stop(console.run, where=where, grace_seconds=2.0), open_session)
         assert console.wait() == 143, console.stderr
     assert not left(containers)
 

@@ -1,7 +1,5 @@
 """The demo, as somebody sees it who has just installed the program."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,7 +14,7 @@ from distconsole.operations import SessionSource
 from distconsole.session import open_session
 from distconsole.ssh.embedded import EmbeddedCluster
 from fakes.sessions import no_session
-from suite.driving import Operator
+from suite.driving import Operator, answered
 from suite.lean_torch import LEAN_TORCH
 
 SHORT_DIGITS = f"""{LEAN_TORCH}
@@ -31,8 +29,7 @@ def test_the_demo_finds_its_slow_rank_and_its_failure_and_leaves_only_its_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with Operator(Demo(headless=True), no_session) as demo:
-        demo.finish(150)
+    demo = answered(Demo(headless=True), no_session, 150)
     assert [step.title for step in demo.of(DemoStep)] == [
         "check", "training", "slow rank", "failure"
     ]  # fmt: skip
@@ -61,8 +58,7 @@ def test_the_run_of_a_demo_is_followed_from_elsewhere_until_the_demo_is_gone(
     monkeypatch.setattr("distconsole.runs.following.follow.GIVE_UP_SECONDS", 0.0)
     script = tmp_path / "job.py"
     script.write_text("import time\nprint('up', flush=True)\ntime.sleep(300)\n")
-    with Operator(Run(str(script), detach=True), sessions) as run:
-        run.finish()
+    answered(Run(str(script), detach=True), sessions)
     with Operator(Attach("last"), open_session) as other:
         other.see(LogLine, lambda line: line.line == "up")
         cluster.close()

@@ -1,7 +1,5 @@
 """Jobs by torchrun that may lose hosts: rounds of real ranks on hosts that really go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,8 +85,7 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(
             lost = run.see(RunFinding, lambda found: found.check == "run.node_lost")
             moved = run.see(LogLine, says("rank 1 of 2, restart 2"), ROUND_SECONDS)
             enough.touch()
-            end = run.end()
-            run.finish()
+            end = run.ended()
         assert wait_for(lambda: not any(host.processes("rounds.py") for host in bed.hosts), 10)
     assert (lost.severity, lost.hosts) == (Severity.WARN, ("node2",))
     assert lost.summary.endswith("the run goes on with 2 of 3 nodes")

@@ -1,7 +1,5 @@
 """Runs on embedded nodes: real SSH on loopback, real agents, ordinary Python as ranks."""
 
-from __future__ import annotations
-
 import json
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -38,7 +36,7 @@ from distconsole.model.run_events import (
 from distconsole.operations import SessionSource, StopReason, perform
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from suite.driving import Operator, write_job
+from suite.driving import Operator, answered, write_job
 
 HANG = "print('up', flush=True)\ntime.sleep(300)"
 
@@ -49,8 +47,7 @@ def test_a_run_succeeds_on_two_nodes_and_is_kept(
     text = "print('rank', rank, 'of', os.environ['WORLD_SIZE'], *sys.argv[1:])"
     request = Run(write_job(tmp_path, text), ("a b",), nproc="2", name="first")
     with Operator(request, standing_sessions) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
         assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0)
         assert sorted(run.lines()) == [f"rank {rank} of 4 a b" for rank in range(4)]
         (plan,) = run.of(PlanMade)
@@ -63,8 +60,7 @@ def test_a_run_succeeds_on_two_nodes_and_is_kept(
             (rank, 0) for rank in range(4)
         ]
         assert run.events[-1] is end
-    with Operator(Show("first"), standing_sessions) as show:
-        (shown,) = [each for each in show.finish() if isinstance(each, RunShown)]
+    (shown,) = answered(Show("first"), standing_sessions).of(RunShown)
     assert (shown.summary.state, shown.summary.world_size) == ("succeeded", 4)
     with Operator(Attach("last"), standing_sessions) as again:
         replayed = again.finish()
@@ -147,8 +143,7 @@ def test_a_run_that_was_left_goes_on_and_is_stopped_by_name(
     with Operator(Attach("long"), standing_sessions) as attached:
         attached.see(LogLine, lambda line: line.line == "120" and line.rank == 0)
         attached.see(LogLine, lambda line: line.line == "120" and line.rank == 1)
-        with Operator(Stop("long"), standing_sessions) as stop:
-            stop.finish()
+        answered(Stop("long"), standing_sessions)
         end = attached.end()
     assert (end.state, end.exit_code) == (EndState.STOPPED, 143)
     for rank in (0, 1):
@@ -160,8 +155,7 @@ def test_a_detached_run_is_found_on_its_hosts_from_elsewhere(
     sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "print('done', rank)"
-    with Operator(Run(write_job(tmp_path, text), nproc="1", detach=True), sessions) as run:
-        run.finish()
+    run = answered(Run(write_job(tmp_path, text), nproc="1", detach=True), sessions)
     assert [event.text for event in run.of(TextMade)] == [run.run]
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another-machine"))
     with Operator(Attach(run.run), sessions) as lost, pytest.raises(RunNotFoundError):
@@ -170,8 +164,7 @@ def test_a_detached_run_is_found_on_its_hosts_from_elsewhere(
     with Operator(Attach(run.run, where=where), sessions) as found:
         assert found.end().exit_code == 0
     assert sorted(found.lines()) == ["done 0", "done 1"]
-    with Operator(Runs(where=where), sessions) as listing:
-        listed = [e.summary for e in listing.finish() if isinstance(e, RunListed)]
+    listed = [e.summary for e in answered(Runs(where=where), sessions).of(RunListed)]
     assert [(each.run, each.state) for each in listed] == [(run.run, "succeeded")]
 
 
@@ -180,20 +173,16 @@ def test_logs_are_filtered_cut_and_followed(
 ) -> None:
     text = f"for n in range(5): print(rank, n, flush=True)\nif rank == 1:\n    {HANG[24:]}"
     request = Run(write_job(tmp_path, text), nproc="1", name="chatty", detach=True)
-    with Operator(request, standing_sessions) as run:
-        run.finish()
+    answered(request, standing_sessions)
     with Operator(Logs("chatty", follow=True), standing_sessions) as followed:
         followed.see(LogLine, lambda line: line.line == "1 4")
         followed.see(LogLine, lambda line: line.line == "0 4")
-        with Operator(Logs("chatty", ranks=((1, 1),), tail=2), standing_sessions) as tail:
-            tail.finish()
+        tail = answered(Logs("chatty", ranks=((1, 1),), tail=2), standing_sessions)
         assert tail.lines() == ["1 3", "1 4"]
-        with Operator(Stop("chatty"), standing_sessions) as stop:
-            stop.finish()
+        answered(Stop("chatty"), standing_sessions)
         followed.finish()
     assert sorted(followed.lines()) == sorted(f"{r} {n}" for r in (0, 1) for n in range(5))
-    with Operator(Logs("chatty", host="node1"), standing_sessions) as stored:
-        stored.finish()
+    stored = answered(Logs("chatty", host="node1"), standing_sessions)
     assert stored.lines() == [f"0 {number}" for number in range(5)]
 
 
@@ -204,18 +193,15 @@ def test_a_run_is_exported_and_run_again(standing_sessions: SessionSource, tmp_p
         "time.sleep(1.5)"
     )
     with Operator(Run(write_job(tmp_path, text), nproc="1"), standing_sessions) as run:
-        run.end()
-        run.finish()
+        run.ended()
     metrics = [metric for metric in run.of(Metric) if metric.name == "loss"]
     assert metrics[-1].ranks == 2
     assert metrics[-1].value == pytest.approx(10 - metrics[-1].step / 10 + 0.5)
-    with Operator(Export("last"), standing_sessions) as jsonl:
-        texts = [e.text for e in jsonl.finish() if isinstance(e, TextMade)]
+    texts = [e.text for e in answered(Export("last"), standing_sessions).of(TextMade)]
     assert '"event":"plan"' in texts[0]
     assert '"event":"end"' in texts[-1]
     target = tmp_path / "out.csv"
-    with Operator(Export("last", ExportFormat.CSV, str(target)), standing_sessions) as table:
-        table.finish()
+    answered(Export("last", ExportFormat.CSV, str(target)), standing_sessions)
     rows = target.read_text().splitlines()
     assert rows[0] == "t,event,host,rank,gpu,step,name,value"
     assert any(",metric," in row and ",loss," in row for row in rows)
@@ -230,12 +216,10 @@ def test_a_plan_is_shown_without_starting_anything(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     request = Run(write_job(tmp_path, "raise SystemExit(9)"), nproc="2", dry_run=True)
-    with Operator(request, standing_sessions) as run:
-        events = run.finish()
+    events = answered(request, standing_sessions).events
     assert isinstance(events[-1], TextMade)
     assert "RANK=3 LOCAL_RANK=1" in events[-1].text
-    with Operator(Runs(), standing_sessions) as listing:
-        assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
+    assert answered(Runs(), standing_sessions).of(RunListed) == []
 
 
 def test_a_run_that_cannot_be_started_leaves_nothing(
@@ -245,8 +229,7 @@ def test_a_run_that_cannot_be_started_leaves_nothing(
     request = Run(write_job(tmp_path, HANG), nproc="1")
     with Operator(request, sessions) as run, pytest.raises(UnreachableError, match="node2"):
         run.finish(120)
-    with Operator(Runs(), sessions) as listing:
-        assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
+    assert answered(Runs(), sessions).of(RunListed) == []
 
 
 def test_a_script_that_the_hosts_lack_is_refused_before_anything_starts(
@@ -263,16 +246,14 @@ def test_a_script_that_the_hosts_lack_is_refused_before_anything_starts(
     assert (end.run, end.state, end.exit_code) == (run.of(PlanMade)[0].run, EndState.FAILED, 2)
     assert str(end.error).endswith("missing.py does not exist on node1, node2")
     assert str(end.hint) == "it is not on this machine, either; --workdir says where they have it"
-    with Operator(Runs(), standing_sessions) as listing:
-        assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
+    assert answered(Runs(), standing_sessions).of(RunListed) == []
 
 
 def test_a_program_that_follows_sees_the_end_of_what_could_not_be_started(
     standing_sessions: SessionSource, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = write_job(tmp_path, "print('once')")
-    with Operator(Run(path, nproc="1", name="once"), standing_sessions) as run:
-        run.finish()
+    answered(Run(path, nproc="1", name="once"), standing_sessions)
     Path(path).unlink()
     for request in (Run(path, json=True), Rerun("once", json=True)):
         assert perform_headless(request, sessions=standing_sessions) == 2
@@ -301,8 +282,7 @@ def test_code_that_cannot_be_brought_ends_the_stream(
 
 
 def test_top_shows_every_host_once(standing_sessions: SessionSource) -> None:
-    with Operator(Top(once=True, interval_seconds=0.2), standing_sessions) as top:
-        events = top.finish()
+    events = answered(Top(once=True, interval_seconds=0.2), standing_sessions).events
     assert [e.host for e in events if isinstance(e, NodeSample)] == ["node1", "node2"]
 
 

@@ -1,7 +1,5 @@
 """Files of ``run --emit``, given to the real sbatch, torchrun and mpirun."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import replace
@@ -12,7 +10,7 @@ import pytest
 from distconsole.model.events import TextMade
 from distconsole.model.requests import EmitKind, LauncherName, Run, Where
 from distconsole.session import open_session
-from suite.driving import Operator
+from suite.driving import Operator, answered
 from suite.lean_torch import LEAN_TORCH, lean_torch
 from testbed import Host, Testbed
 from testbed.keeper import wait_for
@@ -63,8 +61,7 @@ def asked(bed: Slurm, folder: Path, kind: EmitKind, **options: object) -> Run:
 
 
 def written(made: Run) -> Path:
-    with Operator(made, open_session) as operator:
-        operator.finish()
+    answered(made, open_session)
     assert made.output is not None
     file = Path(made.output)
     assert SECRET not in file.read_text()

@@ -1,7 +1,5 @@
 """Ranks that torchrun starts: their lines, nothing left behind."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

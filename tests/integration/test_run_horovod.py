@@ -3,8 +3,6 @@
 What every launcher does is in ``test_every_launcher``.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -83,8 +81,7 @@ def test_ranks_sum_on_hosts_of_different_size_and_another_user_gets_no_answer_fr
                     found = host.exec(words, cwd="/").stdout.strip()
                     assert found == answer, (host.name, scope)
             go.touch()
-            end = run.end()
-            run.finish()
+            end = run.ended()
     finally:
         node2.mend_etc_hosts()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()

@@ -1,7 +1,5 @@
 """Real elastic Horovod on three hosts of the testbed: what the run outlives, and how it ends."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,8 +117,7 @@ def test_a_rank_that_is_killed_leaves_the_others_training(
     name = three_hosts.hosts[1].name
     asked = request(three_hosts, tmp_path, KILL, make=LEARNING, slots="2")
     with Operator(asked, open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
     assert "elastic" in run.of(PlanMade)[0].why
     for rank, place in ((0, 0), (3, 1)):
@@ -152,8 +149,7 @@ def test_a_node_that_is_lost_leaves_the_others_training(
     with Operator(asked, open_session) as run:
         run.see(LogLine, lambda line: line.line == "waits")  # so every rank has committed
         assert node.signal(signal.SIGKILL, "shim --run")
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
     for rank, place in ((0, 0), (2, 1)):
         assert said(run, rank)[1:] == [f"from {RESTORED} as {place} of 2", ALL_STEPS_ONCE]
@@ -169,8 +165,7 @@ def test_with_too_few_hosts_left_the_rank_that_failed_first_is_blamed(
 ) -> None:
     asked = request(three_hosts, tmp_path, KILL, nnodes="2", count=2)
     with Operator(asked, open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code) == (EndState.FAILED, 137)
     assert end.first_failure
     assert (end.first_failure.rank, end.first_failure.host) == (1, three_hosts.hosts[1].name)

@@ -3,8 +3,6 @@
 What every launcher does is in ``test_every_launcher``.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from pathlib import Path
@@ -54,8 +52,7 @@ dist.destroy_process_group()
 @pytest.mark.torch_ranks
 def test_torch_ranks_find_each_other(standing_bed: Testbed, tmp_path: Path) -> None:
     with Operator(request(standing_bed, tmp_path, TORCH), open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
     assert {(e.rank, e.host, e.line) for e in run.of(LogLine) if e.stream == "out"} == {
         (0, "node1", "111 0 0 2 eth0 0"),
@@ -84,8 +81,7 @@ def test_horovod_goes_by_mpi_when_it_is_told_to(standing_bed: Testbed, tmp_path:
     asked = request(standing_bed, tmp_path, HOROVOD)
     by_controller = Run(asked.script, where=asked.where, env=(("HOROVOD_CONTROLLER", "mpi"),))
     with Operator(by_controller, open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
     assert run.of(PlanMade)[0].launcher == "mpi"
     assert {(e.rank, e.line) for e in run.of(LogLine) if e.stream == "out"} == {
@@ -126,8 +122,7 @@ def test_the_rank_that_failed_is_blamed_and_everything_ends(
 ) -> None:
     breaking = request(standing_bed, tmp_path, BREAK.format(how=how))
     with Operator(breaking, open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert_rank_2_is_blamed(run, end, how, exit_code, error)
     assert not gone(*standing_bed.hosts)
 

@@ -1,7 +1,5 @@
 """``--max-restarts`` on two hosts whose console has gone: real sshd, torch's ranks, the training package."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs below a real Slurm on hosts of the testbed, while things break."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal
@@ -22,6 +20,7 @@ from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.driving import Operator, write_job
 from suite.lean_torch import LEAN_TORCH
+from suite.programs import run_to_end
 from testbed import Testbed
 from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm, daemons
@@ -71,8 +70,7 @@ print(any("slurmstepd" in parent for parent in parents))
 def test_ranks_are_tasks_of_the_job_that_was_submitted(slurm: Slurm, tmp_path: Path) -> None:
     request = submitted(slurm, write_job(tmp_path, SAY_PLACE), options="-N2 --gres=gpu:2")
     with Operator(request, open_session) as run:
-        end, job = run.end(), run.slurm_job()
-        run.finish()
+        end, job = run.ended(), run.slurm_job()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0)
     lines = [(event.rank, event.line) for event in run.of(LogLine)]
     for rank in range(4):
@@ -96,8 +94,7 @@ def test_the_first_failure_is_the_exit_code_of_run_and_job(
 ) -> None:
     text = f"if rank == 3:\n    time.sleep(0.3)\n    {how}\ntime.sleep(300)"
     with Operator(submitted(slurm, write_job(tmp_path, text)), open_session) as run:
-        end, job = run.end(), run.slurm_job()
-        run.finish()
+        end, job = run.ended(), run.slurm_job()
     assert (end.state, end.exit_code) == (EndState.FAILED, code)
     assert end.first_failure
     assert (end.first_failure.rank, end.first_failure.host) == (3, "node2")
@@ -124,8 +121,7 @@ def test_who_cancels_the_job_is_named_and_ranks_may_save(slurm: Slurm, tmp_path:
         run.see(LogLine, lambda event: event.rank == 2)
         job = run.slurm_job()
         slurm.login.exec(["scancel", job])
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code) == (EndState.FAILED, 143), end.first_failure
     assert run.lines() == ["up", "saved after 1"]
     assert end.first_failure
@@ -208,8 +204,7 @@ def test_a_step_that_slurm_kills_says_so(
     with Operator(request, open_session) as run:
         run.see(LogLine, lambda event: event.rank == 1)
         slurm.login.exec(["scancel", f"{job}.0"])
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert end.state is EndState.FAILED
     assert end.first_failure
     assert (
@@ -358,14 +353,7 @@ def test_the_line_that_answers_a_job_file_of_slurm_starts_its_ranks(
             "--ssh-config",
             str(slurm.bed.ssh_config),
         ]
-        return subprocess.run(
-            [*command, *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        return run_to_end([*command, *words], cwd=tmp_path)
 
     options = (
         ["--slurm", "-N2", *login]

@@ -1,7 +1,5 @@
 """Runs on two hosts of the testbed, by the command line, while things break."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a run on embedded nodes says of a training that goes wrong without failing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from distconsole.model.requests import Attach, Run
 from distconsole.model.run_events import EndState, Metric, RunFinding
 from distconsole.operations import SessionSource
-from suite.driving import Operator, write_script
+from suite.driving import Operator, answered, write_script
 from suite.lean_torch import LEAN_TORCH
 
 pytestmark = pytest.mark.torch_ranks
@@ -86,8 +84,7 @@ def test_a_loss_that_is_nan_in_one_step_is_found_and_kept(
     assert finding.summary == "loss is nan at step 7 on rank 1"
     unlike = [metric.step for metric in run.of(Metric) if metric.value != metric.value]
     assert unlike in ([7], [])  # thinned away where the steps came faster than they can be shown
-    with Operator(Attach("diverges"), standing_sessions) as again:
-        again.finish()
+    again = answered(Attach("diverges"), standing_sessions)
     assert findings(again) == [finding]
 
 
@@ -134,7 +131,6 @@ def test_two_ranks_that_check_themselves(
         told = [finding.summary for finding in seen if finding.check == "run.not_finite"]
         assert any("the gradient of 2.weight is not finite" in summary for summary in told)
         assert any("loss is nan" in summary for summary in told)
-    with Operator(Attach("v"), standing_sessions) as again:
-        again.finish()
+    again = answered(Attach("v"), standing_sessions)
     # Of ranks that tell the same, the first is another one in the order of the stored entries.
     assert {finding.check for finding in findings(again)} == set(found)

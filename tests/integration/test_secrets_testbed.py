@@ -1,7 +1,5 @@
 """Where secrets of every kind come to: one marker is given wherever a secret may be, and looked for everywhere."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

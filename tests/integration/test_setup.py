@@ -1,7 +1,5 @@
 """``setup`` on two nodes that share a Python without Horovod: built before, fetched, installed, proved."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -18,7 +16,7 @@ from distconsole.operations import SessionSource
 from distconsole.operations.setup.installation import look
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from suite.driving import Operator
+from suite.driving import Operator, answered
 from suite.lean_torch import LEAN_SITE
 from suite.packages import COMPILES, FIRST_ERROR, WRONG, pack_source, pack_wheel, python_without
 
@@ -57,8 +55,7 @@ def test_horovod_is_brought_to_hosts_that_lack_it(
     folder = home / ".cache" / "distconsole" / "wheels" / build.folder
     folder.mkdir(parents=True)
     pack_wheel("horovod", folder)
-    with Operator(Prepare(yes=True), sessions) as done:
-        done.finish(180)
+    done = answered(Prepare(yes=True), sessions, 180)
     (ended,) = done.of(CheckEnded)
     assert ended.report.ok
     told = [each.text for each in done.of(Narration)]

@@ -1,7 +1,5 @@
 """Hosts that share /tmp, as containers with the machine's do: each has its agents and its runs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ from distconsole.model.requests import Runs, Where
 from distconsole.runs.summary import RunSummary
 from distconsole.session import open_session
 from suite.console import Console
-from suite.driving import Operator
+from suite.driving import answered
 from testbed import Testbed
 
 pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles")]
@@ -55,8 +53,7 @@ def done(bed: Testbed, tmp_path: Path) -> Iterator[Path]:
 def list_runs(bed: Testbed, hosts: str) -> list[RunSummary]:
     """Return the runs that another session finds on hosts."""
     where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
-    with Operator(Runs(where=where), open_session) as listing:
-        return [event.summary for event in listing.finish() if isinstance(event, RunListed)]
+    return [event.summary for event in answered(Runs(where=where), open_session).of(RunListed)]
 
 
 @pytest.mark.parametrize(

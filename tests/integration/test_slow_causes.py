@@ -1,7 +1,5 @@
 """Slow ranks whose cause is real: a disk that is waited for, and a DataLoader with one busy worker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

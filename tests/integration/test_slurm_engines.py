@@ -1,7 +1,5 @@
 """Horovod's ranks and those of mpirun as parts of a real Slurm job: where they are, how they end."""
 
-from __future__ import annotations
-
 import json
 import signal
 from dataclasses import replace
@@ -115,8 +113,7 @@ def test_horovods_ranks_are_the_jobs_and_the_first_failure_is_its_exit_code(
             see_line(run, rank, "sum 11 2 0 False")
         slurm.login.exec(["scancel", "--signal=USR1", job])
         see_all(run, "heard SIGUSR1 1", 2)
-        end = run.end()
-        run.finish()
+        end = run.ended()
     plan = run.of(PlanMade)[0]
     assert (plan.launcher, plan.why) == (
         "horovod",
@@ -143,8 +140,7 @@ def test_ranks_of_mpirun_hear_of_slurm_once_and_may_save(slurm: Slurm, tmp_path:
         slurm.login.exec(["scancel", "--signal=USR1", job])
         see_all(run, "heard SIGUSR1 1")
         slurm.login.exec(["scancel", job])
-        end = run.end()
-        run.finish()
+        end = run.ended()
     see_all(run, "saved 1")
     assert (end.state, end.exit_code) == (EndState.FAILED, 143), end
     assert end.first_failure

@@ -1,7 +1,5 @@
 """Ranks that a module of the script's starts, which no reading of the script shows: each is a rank, watched and asked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

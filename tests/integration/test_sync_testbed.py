@@ -1,7 +1,5 @@
 """``--sync`` and ``--no-sync`` by the command line on hosts that share no folder with this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The program in real terminals, on two hosts of the testbed, as an operator uses it all day."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The testbed does what it says: each fault is looked at from where it should be felt."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess
@@ -10,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from suite.programs import run_to_end
 from testbed import HOME, Host, Testbed
 from testbed.keeper import wait_for
 
@@ -44,7 +43,6 @@ def transfer(sender: Host, receiver: Host) -> str:
     receiving = receiver.popen(
         [sys.executable, "-c", RECEIVE, *words], stdout=subprocess.PIPE, text=True
     )
-    assert receiving.stdout is not None
     try:
         assert receiving.stdout.readline() == "listening\n"
         return sender.exec([sys.executable, "-c", SEND, *words]).stdout.strip()
@@ -56,9 +54,7 @@ def transfer(sender: Host, receiver: Host) -> str:
 def ssh_fails(bed: Testbed, host: str) -> str:
     """Return what ssh says when it cannot reach a host."""
     options = [*bed.ssh_options, "-o", "ConnectTimeout=1", "-o", "LogLevel=INFO"]
-    done = subprocess.run(
-        ["ssh", *options, host, "true"], capture_output=True, text=True, check=False, timeout=20
-    )
+    done = run_to_end(["ssh", *options, host, "true"])
     assert done.returncode == 255
     return done.stderr
 
@@ -102,13 +98,10 @@ def test_names_resolve_to_the_same_addresses_everywhere(healed_bed: Testbed) -> 
 
 
 def test_sftp_starts_in_the_hosts_own_home(healed_bed: Testbed) -> None:
-    subprocess.run(
+    run_to_end(
         ["sftp", "-q", *healed_bed.ssh_options, "-b", "-", "node1"],
         input="mkdir pushed\n",
-        text=True,
         check=True,
-        capture_output=True,
-        timeout=20,
     )
     assert healed_bed.hosts[0].path(f"{HOME}/pushed").is_dir()
 
@@ -189,7 +182,6 @@ def test_sessions_survive_a_refusing_sshd(bed: Testbed) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert session.stdout is not None
     assert session.stdout.readline() == "on\n"
     host.stop_sshd()
     assert "refused" in ssh_fails(bed, "node1")
@@ -238,7 +230,7 @@ def test_processes_are_found_and_signalled_from_outside(bed: Testbed) -> None:
 def traces(folder: str, link: str, sleeper: str) -> list[str]:
     """Return what is left of a bed on this machine, where others may be up whose names begin like its own."""
     inside = re.compile(rf"{re.escape(folder)}(?!\d)")
-    links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True)
+    links = run_to_end(["ip", "-brief", "link"], check=True)
     left = [
         line for line in links.stdout.splitlines() if re.match(rf"{re.escape(link)}(?!\d)", line)
     ]
@@ -278,7 +270,6 @@ def test_a_killed_bed_leaves_nothing(victim: str) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert owner.stdout is not None
     folder, link, keeper, host = owner.stdout.readline().split()
     sleeper = f"sleep 1{owner.pid}"
     namespaces = {name: namespace(host, name) for name in ("net", "mnt", "pid")}

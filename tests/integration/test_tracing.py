@@ -1,7 +1,5 @@
 """``trace`` of a real training on two embedded nodes, while it goes on."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -13,7 +11,7 @@ from distconsole.model.events import Narration, TextMade
 from distconsole.model.requests import Run, Trace
 from distconsole.model.run_events import LogLine, Window
 from distconsole.operations import SessionSource, StopReason
-from suite.driving import Operator
+from suite.driving import Operator, answered
 
 pytestmark = pytest.mark.torch_ranks
 
@@ -38,8 +36,7 @@ def test_a_trace_shows_whom_the_collectives_wait_for_and_the_run_goes_on(
     script.write_text(LATE)
     with Operator(Run(str(script), nproc="1"), sessions) as run:
         run.see(Window, lambda window: window.rank == 0 and window.steps > 0)
-        with Operator(Trace(run.run, seconds=0.5, output=str(output)), sessions) as trace:
-            trace.finish()
+        trace = answered(Trace(run.run, seconds=0.5, output=str(output)), sessions)
         seen = max(window.step for window in run.of(Window))
         run.see(Window, lambda window: window.step > seen + 20)
         printed = run.of(LogLine)

@@ -1,7 +1,5 @@
 """Hosts with the system's Open MPI and an MPICH: which of them mpirun is, and whose library its ranks load."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path
@@ -129,8 +127,7 @@ def test_mpichs_ranks_are_placed_and_named(standing_bed: Testbed, tmp_path: Path
     )
     asked = Run(str(script), where=where, launcher=LauncherName.MPI)
     with Operator(asked, open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
     assert {(e.host, e.line) for e in run.of(LogLine) if e.stream == "out"} == {
         ("node1", "0 0 3 2"),
@@ -176,10 +173,8 @@ def test_a_run_gives_the_reason_of_an_mpirun_that_refuses(
     script.write_text(RANKS)
     where = Where(ssh_config=str(standing_bed.ssh_config), hosts="node1:2,node2:1", setup=refusing)
     with Operator(Run(str(script), where=where, launcher=LauncherName.MPI), open_session) as run:
-        end = run.end()
-        run.finish()
+        end = run.ended()
     assert end.state is EndState.FAILED
-    assert end.first_failure is not None
     assert end.first_failure.error == (
         f"mpirun exited with code 1: {NO_SLOTS} 3 slots that were requested by the application"
     )

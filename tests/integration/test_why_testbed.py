@@ -1,7 +1,5 @@
 """``why`` of a run on two hosts, asked while it hangs: which rank, on which host, at which line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@
 one line of JSON in the file of results; with the same ``--resume`` file those that are there are not run again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The class asked: busy ranks are asked where they are by each way that exists, and live and work as if nobody had."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -84,7 +82,7 @@ def try_asked(case: Case, asks: int = ASKS) -> Verdict:
     return Verdict("asked", said=said, alarms=alarms, asked=told)
 
 
-def _ask_rank(rank: _Rank, asks: int, truth: tuple[int, str, str]) -> Counter[str]:
+def _ask_rank(rank: "_Rank", asks: int, truth: tuple[int, str, str]) -> Counter[str]:
     count = Counter(ranks=1)
     while count["asks"] < asks and rank.lives():
         count.update(rank.ask())
@@ -120,7 +118,6 @@ class _Rank:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self._process.stdout is not None
         self._first = self._process.stdout.readline()
 
     def lives(self) -> bool:

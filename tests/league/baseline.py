@@ -3,8 +3,6 @@
 Neither says who the culprit is; what is judged is whether its output alone leads there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import pickle

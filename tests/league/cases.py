@@ -1,7 +1,5 @@
 """The cases of the league table, from ``cases.yaml`` and a seed: what runs, and who is to blame."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The line where the culprit stands ends in a comment with the fault's name: that is the truth of the table.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import fcntl

@@ -1,7 +1,5 @@
 """The published page of the league table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,9 @@ def write_page(
         put_between_marks(path, "league", body(others, seed, host, commit))
     if asked:
         where = f"{host['time'][:10]}, commit {commit}, {len(asked)} cases"
-        parts = [f"Measured {where}.", asked_table(asked), misses(asked) if _miss(asked) else ""]
+        whole = all(row["score"]["all"] for row in asked)
+        parts = [f"Measured {where}.", asked_table(asked), "" if whole else misses(asked)]
         put_between_marks(path, "asked", "\n\n".join(filter(None, parts)))
-
-
-def _miss(rows: Sequence[Mapping[str, Any]]) -> bool:
-    return not all(row["score"]["all"] for row in rows)
 
 
 def body(

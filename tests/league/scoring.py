@@ -1,7 +1,5 @@
 """What a verdict is worth: who was named, who was named wrongly, and in which parts it was right."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence

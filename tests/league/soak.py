@@ -3,8 +3,6 @@
 Each finding, and each answer to ``why``, is a line of JSON in the file of results, with what the training did then.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import shutil

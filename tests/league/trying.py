@@ -1,7 +1,5 @@
 """One case of the league: the training runs on two nodes, through the operations that a console performs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

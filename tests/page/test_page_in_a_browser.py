@@ -1,7 +1,5 @@
 """The page of a run, in a real browser: values are read off, ranks sort, nothing is asked for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

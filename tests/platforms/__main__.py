@@ -4,8 +4,6 @@
 It needs root and debootstrap: each Debian is a root of its own, made once and kept in the cache of the development set-up.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

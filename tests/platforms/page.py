@@ -1,7 +1,5 @@
 """The table of platforms, made of what pytest reported of each."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

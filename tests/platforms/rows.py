@@ -1,7 +1,5 @@
 """The platforms that ``make platforms`` tries, and the claims that each is tried with."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 SLURM = {"bookworm": "22.05", "trixie": "24.11", "sid": "26.05"}

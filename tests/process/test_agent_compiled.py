@@ -1,7 +1,6 @@
 """The compiled program beside the zipapp: made by an agent, used by what starts next, never trusted blindly."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from distconsole.rpc.pack import agent_pack
 from distconsole_agent.node_folder import compiled
 from fakes.agents import AgentNode
 from fakes.shims import wait_until
+from suite.programs import run_to_end
 
 WHERE_FROM = "import atexit, sys; atexit.register(lambda: print(sys.modules['distconsole_agent.__main__'].__file__))"
 """Of a ``sitecustomize``: has a program say at its end where its modules came from."""
@@ -30,13 +30,9 @@ def loaded_from(archive: Path, tmp_path: Path) -> str:
     site = tmp_path / "site"
     site.mkdir(exist_ok=True)
     (site / "sitecustomize.py").write_text(WHERE_FROM)
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, str(archive), "nonsense"],
         env={"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert done.returncode == 2
     return str(Path(done.stdout.strip()).parent.parent)

@@ -13,6 +13,7 @@ import pytest
 from distconsole_agent.node_folder.folders import ring_folders
 from fakes.agents import AgentNode, launch, spec_of
 from fakes.shims import wait_until
+from suite.programs import run_to_end
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c"]
 
@@ -47,14 +48,7 @@ def open_node() -> Iterator[AgentNode]:
 
 
 def nobody(text: str, *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*AS_NOBODY, text, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        cwd="/",
-    )
+    return run_to_end([*AS_NOBODY, text, *map(str, words)], cwd="/")
 
 
 def sockets_of(node: AgentNode) -> list[Path]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.shims import RunUnderTest, script
+from fakes.shims import StartedRun, script
 
 CLEANER = shutil.which("systemd-tmpfiles")
 LIVES = "import sys; open(sys.argv[1]).read()"
@@ -34,8 +34,7 @@ def test_nothing_of_a_run_that_lives_is_cleaned(tmp_path: Path) -> None:
     end = tmp_path / "end"
     os.mkfifo(end)
     argv = [sys.executable, script(tmp_path, LIVES), str(end)]
-    with RunUnderTest(folder, argv) as run:
-        run.start()
+    with StartedRun(folder, argv) as run:
         node, run_dir = folder / "node0", run.shims[0].run_dir
         needed = [
             node / "hook-0123" / "distconsole_training" / "loss.py",

@@ -51,7 +51,6 @@ def failing(pid: int, call: str, number: int | str, folder: Path) -> Iterator[No
     if call == "write":
         words += [word for name in WRITTEN for word in ("-P", str(folder / name))]
     with subprocess.Popen([*words, "-p", str(pid)], stderr=subprocess.PIPE) as tracer:
-        assert tracer.stderr is not None
         line = tracer.stderr.readline()
         if b"ttach" in line and b"attached" not in line:
             pytest.skip(f"strace may not attach here: {line.decode()}")

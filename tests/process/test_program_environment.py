@@ -2,13 +2,14 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+from suite.programs import run_to_end
 
 SECONDS = 60
 SCRIPT = """
@@ -33,16 +34,13 @@ def node_home(tmp_path: Path) -> Iterator[Path]:
 
 def said(home: Path, *arguments: str, **variables: str) -> str:
     """Return what distconsole prints in a session that has ``variables``."""
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-m", "distconsole", *arguments],
         env={
             **os.environ,
             **{name: str(home) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")},
             **variables,
         },
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=SECONDS,
         cwd=home,
     )

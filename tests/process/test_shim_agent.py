@@ -26,7 +26,6 @@ def test_a_dead_agent_is_started_again_and_outlives_the_run(tmp_path: Path) -> N
             second = wait_until("another", lambda: (pid := listener(socket)) != first and pid)
             assert agent_lives(lock)
             stat = proctree.read_process(second)
-            assert stat is not None
             assert stat.ppid != run.shims[0].process.pid
             run.shims[0].ask(op="stop", reason="user")
             assert run.verdict()["state"] == "stopped"

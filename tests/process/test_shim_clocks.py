@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.nvml import compiler
-from fakes.shims import RunUnderTest, script, wait_until
+from fakes.shims import RunUnderTest, StartedRun, script, wait_until
 from fakes.wall_clock import WallClock
 
 pytestmark = pytest.mark.skipif(
@@ -123,8 +123,7 @@ def test_an_exception_is_found_though_the_clock_was_set_later(tmp_path: Path, st
     text = RAISE + "raises('First')\nwait('end')\nsys.exit(1)\n"
     clock = WallClock(tmp_path / "clock")
     argv = [sys.executable, script(tmp_path, text), str(tmp_path)]
-    with RunUnderTest(tmp_path, argv, node_env=[clock.variables]) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, node_env=[clock.variables]) as run:
         see(tmp_path, ["raised0"])
         clock.set(step)
         touch(tmp_path, "end")

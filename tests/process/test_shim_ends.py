@@ -13,7 +13,7 @@ import pytest
 
 from distconsole_agent.supervisor import proctree
 from distconsole_agent.system import unix
-from fakes.shims import RunUnderTest, gone, script, wait_until
+from fakes.shims import RunUnderTest, StartedRun, gone, script, wait_until
 from suite.lean_torch import LEAN_TORCH
 
 PY = sys.executable
@@ -43,8 +43,7 @@ def test_ranks_that_end_well_make_a_run_that_succeeded(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_code_is_the_ranks_own(tmp_path: Path, end: str, code: int, error: str) -> None:
-    with RunUnderTest(tmp_path, [PY, "-c", end]) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, "-c", end]) as run:
         verdict = run.verdict()
         assert verdict["exit_code"] == verdict["first_failure"]["exit_code"] == code
         assert verdict["first_failure"]["error"].startswith(error)
@@ -58,8 +57,7 @@ def test_a_traceback_that_a_killed_rank_survived_is_not_its_end(tmp_path: Path) 
         "except OSError: traceback.print_exc()\n"
         "os.write(2, b'goes on without\\n'); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    with RunUnderTest(tmp_path, [PY, "-c", survived]) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, "-c", survived]) as run:
         first = run.verdict()["first_failure"]
     assert first["error"].startswith("killed by SIGKILL")
     assert "goes on without" in first["traceback"]
@@ -69,8 +67,7 @@ def test_a_traceback_that_a_killed_rank_survived_is_not_its_end(tmp_path: Path) 
     ("reason", "code"), [("user", 143), ("sigint", 130), ("sigterm", 143), ("", 143)]
 )
 def test_a_stop_is_no_failure(tmp_path: Path, reason: str, code: int) -> None:
-    with RunUnderTest(tmp_path, ["sleep", "600"], ranks_per_node=2) as run:
-        run.start()
+    with StartedRun(tmp_path, ["sleep", "600"], ranks_per_node=2) as run:
         if reason:
             assert run.shims[0].ask(op="stop", reason=reason) == {"ok": True, "stopping": True}
         else:
@@ -81,8 +78,7 @@ def test_a_stop_is_no_failure(tmp_path: Path, reason: str, code: int) -> None:
 
 def test_ranks_that_others_ended_are_told_from_those_of_the_stop(tmp_path: Path) -> None:
     sleeps = [PY, "-c", "import time; time.sleep(600)"]
-    with RunUnderTest(tmp_path, sleeps, ranks_per_node=3) as run:
-        run.start()
+    with StartedRun(tmp_path, sleeps, ranks_per_node=3) as run:
         shim = run.shims[0]
         pids = [shim.pid(rank) for rank in range(3)]
         shim.process.send_signal(signal.SIGSTOP)  # it reads one end after the other
@@ -113,10 +109,27 @@ os._exit(1)
 
 def test_a_rank_that_is_slow_to_end_is_blamed_not_its_victim(tmp_path: Path) -> None:
     argv = [sys.executable, script(tmp_path, DYING), str(tmp_path)]
-    with RunUnderTest(tmp_path, argv, ranks_per_node=2) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, ranks_per_node=2) as run:
         verdict = run.verdict()
         assert (verdict["exit_code"], verdict["first_failure"]["rank"]) == (41, 1)
+
+
+def test_a_rank_whose_end_is_read_behind_its_victims_is_blamed(tmp_path: Path) -> None:
+    """The kernel hands out the ends of children in the order of their starts."""
+    text = (
+        "trap 'echo ConnectionResetError >&2; exit 1' USR1; echo up; while :; do sleep 0.01; done"
+    )
+    with StartedRun(tmp_path, ["sh", "-c", text], ranks_per_node=2) as run:
+        shim = run.shims[0]
+        wait_until("its trap", lambda: shim.log(0))
+        pids = [shim.pid(rank) for rank in range(2)]
+        shim.process.send_signal(signal.SIGSTOP)
+        for pid, number in ((pids[1], signal.SIGKILL), (pids[0], signal.SIGUSR1)):
+            os.kill(pid, number)
+            wait_until("its end", lambda pid=pid: proctree.read_process(pid).state == "Z")
+        shim.process.send_signal(signal.SIGCONT)
+        first = run.verdict()["first_failure"]
+        assert (first["rank"], first["error"]) == (1, "killed by SIGKILL")
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
@@ -125,8 +138,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf')\n"
         "time.sleep(600)",
     )
-    with RunUnderTest(tmp_path, [PY, deaf]) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, deaf]) as run:
         wait_until("the rank", lambda: run.shims[0].log(0))
         run.shims[0].ask(op="stop", reason="user", grace=0.3)
         assert run.verdict()["state"] == "stopped"
@@ -134,8 +146,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -
 
 
 def test_a_stopped_process_ends_too(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["sleep", "600"], grace=600) as run:
-        run.start()
+    with StartedRun(tmp_path, ["sleep", "600"], grace=600) as run:
         os.kill(run.shims[0].pid(0), signal.SIGSTOP)
         run.shims[0].ask(op="stop", reason="user")
         run.verdict()
@@ -165,8 +176,7 @@ while not all(os.path.exists(f'{sys.argv[1]}/{n}') and os.path.getsize(f'{sys.ar
 @pytest.mark.parametrize("end", ["", "raise SystemExit(7)", "time.sleep(600)"])
 def test_grandchildren_in_sessions_of_their_own_do_not_stay(tmp_path: Path, end: str) -> None:
     daemons = script(tmp_path, DAEMON + end)
-    with RunUnderTest(tmp_path, [PY, daemons, str(tmp_path)], grace=0.5) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, daemons, str(tmp_path)], grace=0.5) as run:
         wait_until(
             "daemons", lambda: (tmp_path / "deaf").exists() and (tmp_path / "polite").exists()
         )
@@ -207,8 +217,7 @@ def test_a_forkserver_that_ends_is_not_named_or_signalled(tmp_path: Path, daemon
         tmp_path,
         (daemons and f"if __name__ == '__main__':\n{indent(daemons, '  ')}") + SLOW_FORKSERVER,
     )
-    with RunUnderTest(tmp_path, [PY, slow, str(tmp_path)], grace=3.0) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, slow, str(tmp_path)], grace=3.0) as run:
         assert run.verdict()["state"] == "succeeded"
         assert (tmp_path / "forkserver ended").exists()
         named = [note["summary"].partition(": ")[2] for note in run.shims[0].events("note")]
@@ -234,8 +243,7 @@ time.sleep(600)
 )
 def test_torch_removes_what_ranks_shared_by_files(tmp_path: Path, how: str) -> None:
     shares = script(tmp_path, SHARES_BY_FILE)
-    with RunUnderTest(tmp_path, [PY, shares, how]) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, shares, how]) as run:
         shim = run.shims[0]
         wait_until("a file", lambda: shim.log(0).endswith("\n"))
         if how != "ends":
@@ -255,8 +263,7 @@ def test_an_idle_helper_of_a_package_is_ended_and_not_named(tmp_path: Path) -> N
     leaves = script(
         tmp_path, f"import subprocess; print(subprocess.Popen({worker}).pid, flush=True)"
     )
-    with RunUnderTest(tmp_path, [PY, leaves]) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, leaves]) as run:
         assert run.verdict()["state"] == "succeeded"
         assert gone(int(run.shims[0].log(0)))
         assert run.shims[0].events("note") == []
@@ -264,8 +271,7 @@ def test_an_idle_helper_of_a_package_is_ended_and_not_named(tmp_path: Path) -> N
 
 def test_ranks_die_with_a_killed_shim_and_the_rest_is_found(tmp_path: Path) -> None:
     daemons = script(tmp_path, DAEMON + "time.sleep(600)")
-    with RunUnderTest(tmp_path, [PY, daemons, str(tmp_path)]) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, daemons, str(tmp_path)]) as run:
         shim = run.shims[0]
         rank = shim.pid(0)
         grandchild = int(wait_until("a daemon", lambda: _text(tmp_path / "deaf")))
@@ -288,8 +294,7 @@ time.sleep(600)
 
 @pytest.mark.parametrize("killed", ["ranks", "shim"])
 def test_what_killed_ranks_had_in_shared_memory_is_removed(tmp_path: Path, killed: str) -> None:
-    with RunUnderTest(tmp_path, [PY, script(tmp_path, SEMAPHORE)]) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, script(tmp_path, SEMAPHORE)]) as run:
         shim = run.shims[0]
         wait_until("a semaphore", lambda: shim.log(0).endswith("\n"))
         left = Path("/dev/shm/sem." + shim.log(0).strip().lstrip("/"))
@@ -357,7 +362,6 @@ def test_a_slurm_job_that_a_rank_submitted_outlives_the_run(tmp_path: Path) -> N
 def test_a_signal_reaches_no_other_process_that_has_got_the_pid(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         stat = proctree.read_process(process.pid)
-        assert stat is not None
         proctree.send(process.pid, stat._replace(starttime=stat.starttime - 1), signal.SIGKILL)
         proctree.send(process.pid, stat, signal.SIGTERM)
         assert process.wait(20) == -signal.SIGTERM

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fakes.shims import RunUnderTest, script
+from suite.programs import run_to_end
 
 UNSHARE = ["unshare", "--mount", "--propagation", "private"]
 
@@ -65,8 +66,6 @@ print(len(proctree.pids_of_run(sys.argv[1], doubtful=True)))
 def test_a_process_that_is_unreadable_may_be_of_any_run(tmp_path: Path, python: str) -> None:
     env = {**os.environ, "DISTCONSOLE_RUN_DIR": "/marked"}
     with subprocess.Popen(["sleep", "600"], env=env) as marked:
-        told = subprocess.run(
-            [python, "-c", LOOK, "/marked"], capture_output=True, text=True, timeout=20, check=True
-        )
+        told = run_to_end([python, "-c", LOOK, "/marked"], check=True)
         marked.kill()
     assert told.stdout.split("\n")[:2] == [f"[{marked.pid}]", "2"]

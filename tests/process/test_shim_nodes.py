@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import pytest
 from distconsole_agent.coordination import link
 from distconsole_agent.coordination.channel import LinkTimes
 from distconsole_agent.supervisor import proctree
-from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
+from fakes.shims import RunUnderTest, ShimUnderTest, StartedRun, script, wait_until
 from suite.lean_torch import LEAN_TORCH
+from suite.programs import run_to_end
 
 PY = sys.executable
 WELL_BEFORE_LOST_SECONDS = LinkTimes().give_up / 4
@@ -35,8 +35,7 @@ def test_a_failure_on_one_node_ends_the_others_without_a_console(tmp_path: Path)
         "if os.environ['RANK'] == '2':\n    raise KeyError('lost')\n"
         "time.sleep(600)\n",
     )
-    with RunUnderTest(tmp_path, [PY, boom], nodes=3, ranks_per_node=2) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, boom], nodes=3, ranks_per_node=2) as run:
         verdict = run.verdict()
         first = verdict["first_failure"]
         assert (first["rank"], first["host"]) == (2, "host1")
@@ -46,8 +45,7 @@ def test_a_failure_on_one_node_ends_the_others_without_a_console(tmp_path: Path)
 
 def test_a_kill_reaches_deaf_ranks_of_other_nodes(tmp_path: Path) -> None:
     deaf = "trap '' TERM; echo deaf; while :; do sleep 1; done"
-    with RunUnderTest(tmp_path, ["sh", "-c", deaf], nodes=2, grace=600) as run:
-        run.start()
+    with StartedRun(tmp_path, ["sh", "-c", deaf], nodes=2, grace=600) as run:
         for index, shim in enumerate(run.shims):
             wait_until("a deaf rank", lambda shim=shim, index=index: shim.log(index))
         run.shims[0].ask(op="stop", reason="sigint")
@@ -56,8 +54,7 @@ def test_a_kill_reaches_deaf_ranks_of_other_nodes(tmp_path: Path) -> None:
 
 
 def test_the_death_of_node_zeros_shim_ends_all_long_before_a_lost_link(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=3) as run:
-        run.start()
+    with StartedRun(tmp_path, ["sleep", "600"], nodes=3) as run:
         for index, shim in enumerate(run.shims):
             shim.pid(index)
         run.await_links()
@@ -71,8 +68,7 @@ def test_the_death_of_node_zeros_shim_ends_all_long_before_a_lost_link(tmp_path:
 
 
 def test_a_stop_after_the_death_of_node_zeros_shim_acts_at_once(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
-        run.start()
+    with StartedRun(tmp_path, ["sleep", "600"], nodes=2) as run:
         run.shims[1].pid(1)
         run.await_links()
         run.shims[0].process.send_signal(signal.SIGKILL)
@@ -88,8 +84,7 @@ def test_a_stop_after_the_death_of_node_zeros_shim_acts_at_once(tmp_path: Path) 
 def test_the_rank_that_fails_in_a_collective_is_blamed_not_its_victims(tmp_path: Path) -> None:
     text = ALL_REDUCE + "if rank == 0: os._exit(41)\nwhile True: dist.all_reduce(tensor)\n"
     argv = [PY, script(tmp_path, text), str(tmp_path)]
-    with RunUnderTest(tmp_path, argv, nodes=2, unset=[]) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, nodes=2, unset=[]) as run:
         verdict = run.verdict(90)
         assert (verdict["exit_code"], verdict["first_failure"]["rank"]) == (41, 0)
         assert verdict["first_failure"]["error"] == "exited with code 41"
@@ -137,7 +132,7 @@ for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"), (s
 def test_the_kept_port_is_closed_to_others_and_open_to_reuse(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["true"]) as run:
         port = str(run.shims[0].ask(op="status")["master_port"])
-        told = subprocess.run([PY, "-c", BIND, port], capture_output=True, text=True, timeout=20)
+        told = run_to_end([PY, "-c", BIND, port])
         assert told.stdout.split("\n")[:-1] == [
             f"{address} {reuse} {'listens' if reuse else 'EADDRINUSE'}"
             for address in ("0.0.0.0", "::", "127.0.0.1")

@@ -9,7 +9,7 @@ import pytest
 
 from distconsole_agent.system.room import disk_of
 from fakes import disks
-from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
+from fakes.shims import RunUnderTest, ShimUnderTest, StartedRun, script, wait_until
 
 PY = sys.executable
 LINES = 400_000
@@ -107,8 +107,7 @@ def test_a_full_disk_fails_no_rank_and_is_counted(small_disk: Path, tmp_path: Pa
 
 def test_a_disk_that_others_fill_fails_no_rank(small_disk: Path, tmp_path: Path) -> None:
     argv = [PY, script(tmp_path, WAITS), str(tmp_path)]
-    with RunUnderTest(small_disk, argv) as run:
-        run.start()
+    with StartedRun(small_disk, argv) as run:
         wait_until("the rank", (tmp_path / "ready").exists)
         disks.fill(small_disk / "foreign")
         (tmp_path / "full").touch()
@@ -123,8 +122,7 @@ def test_a_disk_that_others_fill_fails_no_rank(small_disk: Path, tmp_path: Path)
 @pytest.mark.parametrize("attempt", [0, 1])
 def test_a_disk_that_runs_low_is_told_once(small_disk: Path, tmp_path: Path, attempt: int) -> None:
     argv = in_attempt(attempt, [PY, script(tmp_path, WAITS), str(tmp_path)])
-    with RunUnderTest(small_disk, argv, max_restarts=1) as run:
-        run.start()
+    with StartedRun(small_disk, argv, max_restarts=1) as run:
         wait_until("the rank", (tmp_path / "ready").exists)
         (small_disk / "foreign").write_bytes(bytes(disk_of(str(small_disk)).free - (600 << 10)))
         shim = run.shims[0]
@@ -168,8 +166,7 @@ def test_what_ends_a_rank_behind_its_flood_is_named(tmp_path: Path, last: str) -
 def test_a_rank_that_prints_little_is_heard_beside_a_flood(tmp_path: Path, attempt: int) -> None:
     argv = in_attempt(attempt, [PY, script(tmp_path, ONE_FLOODS), str(tmp_path)])
     limit = 2 << 20
-    with RunUnderTest(tmp_path, argv, ranks_per_node=2, max_restarts=1, log_bytes=limit) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, ranks_per_node=2, max_restarts=1, log_bytes=limit) as run:
         shim = run.shims[0]
         wait_until("dropped output", lambda: shim.events("note"))
         (tmp_path / "full").touch()

@@ -11,7 +11,7 @@ import pytest
 
 from distconsole_agent.coordination.link import tell_death
 from distconsole_agent.system import unix
-from fakes.shims import RunUnderTest, ShimUnderTest, gone, script, wait_until
+from fakes.shims import RunUnderTest, ShimUnderTest, StartedRun, gone, script, wait_until
 
 PY = sys.executable
 
@@ -84,8 +84,7 @@ def test_a_failure_is_followed_by_an_attempt_that_knows_the_checkpoint(tmp_path:
 
 def test_a_run_that_is_stopped_is_not_started_anew(tmp_path: Path) -> None:
     argv = ["sh", "-c", "trap 'exit 1' TERM; echo up; while :; do sleep 0.01; done"]
-    with RunUnderTest(tmp_path, argv, nodes=2, max_restarts=3) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, nodes=2, max_restarts=3) as run:
         for rank, shim in enumerate(run.shims):
             wait_until("the rank", lambda shim=shim, rank=rank: shim.log(rank))
         run.shims[1].ask(op="stop", reason="sigint")
@@ -95,8 +94,7 @@ def test_a_run_that_is_stopped_is_not_started_anew(tmp_path: Path) -> None:
 
 def test_a_stop_that_crosses_the_restart_leaves_nothing(tmp_path: Path) -> None:
     argv = ["sh", "-c", 'test "$DISTCONSOLE_RESTART" = 3 || exit 5; exec sleep 600']
-    with RunUnderTest(tmp_path, argv, nodes=2, max_restarts=9) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, nodes=2, max_restarts=9) as run:
         the_nth(run.shims[0], "restart", 3)
         # Node 1 sleeps while node 0 starts its ranks anew, and hears of both at once.
         run.shims[1].process.send_signal(signal.SIGSTOP)
@@ -109,8 +107,7 @@ def test_a_stop_that_crosses_the_restart_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_shim_that_is_killed_in_the_pause_is_not_waited_for(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, FAILS, nodes=3, max_restarts=9) as run:
-        run.start()
+    with StartedRun(tmp_path, FAILS, nodes=3, max_restarts=9) as run:
         the_nth(run.shims[0], "restart", 3)
         killed = run.shims.pop(2)
         try:
@@ -126,8 +123,7 @@ def test_a_shim_that_is_killed_in_the_pause_is_not_waited_for(tmp_path: Path) ->
 
 def test_the_first_nodes_shim_killed_in_the_pause_ends_the_others(tmp_path: Path) -> None:
     argv = ["sh", "-c", 'test "$RANK" = 1 && exit 5; exec sleep 600']
-    with RunUnderTest(tmp_path, argv, nodes=2, max_restarts=9) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, nodes=2, max_restarts=9) as run:
         the_nth(run.shims[0], "restart", 3)
         run.shims[0].process.kill()
         verdict = run.shims[1].wait()
@@ -181,8 +177,7 @@ def test_a_rank_that_outlives_sigterm_is_gone_before_the_next_attempt(tmp_path: 
         "if restart is None: raise SystemExit(5)\n"
     )
     argv = [PY, script(tmp_path, text)]
-    with RunUnderTest(tmp_path, argv, ranks_per_node=2, max_restarts=1, grace=0.3) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, ranks_per_node=2, max_restarts=1, grace=0.3) as run:
         the_nth(run.shims[0], "attempt", 1)
         assert gone(run.shims[0].pid(0))
         assert run.verdict()["state"] == "succeeded"

@@ -7,7 +7,7 @@ import pytest
 
 from distconsole_agent.coordination.link import tell_death
 from distconsole_agent.supervisor.processes import SLURMS_SIGNALS
-from fakes.shims import RunUnderTest, wait_until
+from fakes.shims import StartedRun, wait_until
 
 SIGNALS = sum(1 << (number - 1) for number in SLURMS_SIGNALS)
 
@@ -23,8 +23,7 @@ def test_a_node_that_is_lost_with_its_srun_is_not_blamed(
     tmp_path: Path, log: str, told: tuple[int, str]
 ) -> None:
     argv = ["sh", "-c", "sleep 600"]
-    with RunUnderTest(tmp_path, argv, nodes=2, launcher="slurm", below_slurm=True) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, nodes=2, launcher="slurm", below_slurm=True) as run:
         first, other = run.shims
         other.pid(1)
         (first.run_dir / "step.log").write_text(log)
@@ -45,7 +44,6 @@ def test_only_mpirun_gets_no_slurm_signals(tmp_path: Path, launcher: str, blocke
 
     said = tmp_path / "status"
     argv = ["sh", "-c", f"exec cp /proc/self/status {said}"]
-    with RunUnderTest(tmp_path, argv, launcher=launcher, below_slurm=True) as run:
-        run.start()
+    with StartedRun(tmp_path, argv, launcher=launcher, below_slurm=True):
         wait_until("its signals", lambda: said.exists() and "ctxt" in said.read_text())
     assert mask(said.read_text()) == blocked

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fakes.shims import RunUnderTest, listens, script
+from fakes.shims import RunUnderTest, StartedRun, listens, script
 
 PY = sys.executable
 
@@ -88,8 +88,7 @@ def test_a_setup_is_in_no_command_line_and_no_descriptor_of_the_rank(tmp_path: P
     looked = tmp_path / "looked"
     setup = f"export TOKEN=marker-0123; cat /proc/[0-9]*/cmdline >{looked}"
     files = "import os; print(*(os.readlink(f'/proc/self/fd/{n}') for n in (0, 1, 2)), len(os.listdir('/proc/self/fd')))"
-    with RunUnderTest(tmp_path, [PY, "-c", files], setup=setup) as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, "-c", files], setup=setup) as run:
         run.verdict()
         assert run.shims[0].log(0).split()[-1] == "4"  # and that of the listed folder
     told = looked.read_bytes()
@@ -98,8 +97,7 @@ def test_a_setup_is_in_no_command_line_and_no_descriptor_of_the_rank(tmp_path: P
 
 
 def test_a_setup_that_fails_says_so_and_the_rank_goes_on(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, [PY, "-c", "print('on')"], setup="module load nothing") as run:
-        run.start()
+    with StartedRun(tmp_path, [PY, "-c", "print('on')"], setup="module load nothing") as run:
         run.verdict()
         assert run.shims[0].log(0) == "on\n"
         assert "distconsole: the setup command ended with code 127" in run.shims[0].log(0, "err")
@@ -161,8 +159,7 @@ def test_a_training_address_of_another_host_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_start_a_second_shim_and_nonsense_are_refused(tmp_path: Path) -> None:
-    with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
-        run.start()
+    with StartedRun(tmp_path, ["sleep", "600"]) as run:
         shim = run.shims[0]
         assert shim.ask(op="start")["error"]["code"] == "bad_request"
         assert shim.ask(op="fly")["error"]["code"] == "unknown_op"

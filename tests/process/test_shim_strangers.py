@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fakes.shims import RunUnderTest, wait_until
+from suite.programs import run_to_end
 
 NOBODY = 65534
 
@@ -55,7 +56,7 @@ def python_of(user: int, text: str, *arguments: object) -> list[str]:
 
 def ask(user: int, port: int, text: str, how: str = "waits") -> str:
     command = python_of(user, ASK, port, how, text)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, cwd="/")
+    done = run_to_end(command, check=True, cwd="/")
     return done.stdout.strip()
 
 
@@ -65,7 +66,6 @@ def listening(user: int, port: int) -> Iterator[None]:
     process = subprocess.Popen(
         python_of(user, LISTEN, port), stdout=subprocess.PIPE, text=True, cwd="/"
     )
-    assert process.stdout is not None
     try:
         assert process.stdout.readline() == "listens\n"
         yield
@@ -129,9 +129,7 @@ def test_a_process_of_the_run_may_listen(tmp_path: Path) -> None:
         port = int(run.shims[0].ask(op="status")["master_port"])
         run.start()
         wait_until("a listener", lambda: run.shims[0].log(0))
-        told = subprocess.run(
-            python_of(NOBODY, LISTEN, port), capture_output=True, text=True, timeout=30, cwd="/"
-        )
+        told = run_to_end(python_of(NOBODY, LISTEN, port), cwd="/")
         assert "Address already in use" in told.stderr
         assert not run.shims[0].events("note")
         stop(run)

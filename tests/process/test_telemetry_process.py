@@ -5,7 +5,6 @@ runs on the oldest Python of a node, also with pynvml inside an archive.
 import json
 import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 
 import distconsole_agent
 from fakes import nvml as fake_nvml
+from suite.programs import run_to_end
 
 pytestmark = pytest.mark.skipif(
     fake_nvml.compiler() is None, reason="no C compiler to build the stand-in NVML"
@@ -55,14 +55,7 @@ def sample_in(
     python: str, fake: fake_nvml.FakeNvml, search_path: str, *options: str
 ) -> dict[str, Any]:
     environment = {**os.environ, **fake.environment(), "PYTHONPATH": search_path}
-    done = subprocess.run(
-        [python, *options, "-c", SAMPLE_TWICE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_to_end([python, *options, "-c", SAMPLE_TWICE], env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     values: dict[str, Any] = json.loads(done.stdout)

@@ -27,6 +27,7 @@ from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.known_hosts import add_line
 from distconsole.ssh.transport import Connection
 from fakes.sshd import connected, stdout_of
+from suite.programs import run_to_end
 
 NODE = Host(HostName("node"))
 both_ways = pytest.mark.parametrize("way", ["paramiko", "openssh"])
@@ -159,9 +160,7 @@ def test_a_misspelt_host_is_told_the_nearest_of_ssh_config(server) -> None:
 def test_an_unknown_key_tells_the_line_that_adds_it(server) -> None:
     server.known_hosts.write_text("")
     error = failure(UnknownHostKeyError, str(server.ssh_config))
-    shown = subprocess.run(
-        ["ssh-keygen", "-l", "-f", server.folder / "host.pub"], capture_output=True, text=True
-    ).stdout.split()[1]
+    shown = run_to_end(["ssh-keygen", "-l", "-f", server.folder / "host.pub"]).stdout.split()[1]
     assert shown in error.message
     line = obey(error, "mkdir", str(server.ssh_config))
     assert (server.folder / "host.pub").read_text().split()[1] in line
@@ -216,7 +215,6 @@ def agent(tmp_path: Path) -> Iterator[Path]:
     process = subprocess.Popen(
         ["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
-    assert process.stdout is not None
     # It prints its address once it listens.
     process.stdout.readline()
     yield path

@@ -270,7 +270,6 @@ def test_a_users_full_master_gives_way_to_one_of_ours(make_server, short_folder:
     config = server.write_config(f"    ControlPath {short_folder}/cm")
     ssh = ["ssh", "-F", config, "-M", "node", "echo held; cat"]
     with subprocess.Popen(ssh, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
-        assert shell.stdout is not None
         assert shell.stdout.readline() == b"held\n"
         with reached(config, Answers({}, there=False)) as connection:
             assert stdout_of(connection.open("echo in", 10)) == b"in\n"

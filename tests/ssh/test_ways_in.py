@@ -31,6 +31,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.ssh.choosing import ChosenTransport
 from fakes.sshd import SSHD, SshServer, end_processes_of, make_key
+from suite.programs import run_to_end
 
 ROWS: dict[str, dict[str, Any]] = yaml.load(
     Path(__file__).with_name("ways_in.yaml").read_text(), yaml.CSafeLoader
@@ -47,7 +48,7 @@ ONE_KEY = "    IdentityFile {key}\n    IdentityAgent none\n"
 
 
 def client_version() -> float:
-    said = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=False).stderr
+    said = run_to_end(["ssh", "-V"]).stderr
     found = re.search(r"OpenSSH_(\d+)\.(\d+)", said)
     return float(f"{found[1]}.{found[2]}") if found else 0.0
 
@@ -73,13 +74,8 @@ def come_in(config: Path, host: Host, command: str) -> ConsoleError | str:
 
 def run_ssh(config: Path, host: str, command: str) -> subprocess.CompletedProcess[str]:
     """Run ``command`` on ``host`` by the system's ssh, without a terminal."""
-    return subprocess.run(
+    return run_to_end(
         ["ssh", "-F", config, host, command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
         start_new_session=True,
         env={name: value for name, value in os.environ.items() if name != "DISPLAY"},
     )

@@ -7,7 +7,8 @@ A file has
 * ``alone``: it reaches no host, and needs no bed;
 * ``files``: path and text of each file in the folder where the command is typed; one that begins with ``#!``
   and whose name says nothing may be executed. The hosts see the folder under the same path, and in it a module
-  ``lean_torch``, which a script imports before torch where what it leaves out does not matter;
+  ``lean_torch``, which a script imports before torch where what it leaves out does not matter, and a folder
+  ``lean``, which as PYTHONPATH has a torchrun import that torch;
 * ``home``: the same in the person's home; ``ssh_config`` stands in ``.ssh/config`` before what the bed says of its hosts;
 * ``nodes``: by host (``all``: each) the files of its home there; ``prepare`` and ``on_nodes``: lines of bash that are
   run before, in the folder and in each node's home;
@@ -17,8 +18,6 @@ A file has
 
 ``pytest -rP`` prints the seconds from Enter until all of ``said`` was said.
 """
-
-from __future__ import annotations
 
 import os
 import signal
@@ -33,7 +32,7 @@ import pytest
 import yaml
 
 from suite.forked_console import forked_console
-from suite.lean_torch import LEAN_TORCH
+from suite.lean_torch import LEAN_SITE, LEAN_TORCH
 from suite.remains import names as names_in
 from testbed import HOME, Testbed
 
@@ -76,7 +75,8 @@ def lay_out(folder: Path, files: dict[str, str]) -> None:
 def prepare(
     case: dict[str, Any], bed: Testbed | None, folder: Path, home: Path, fill: Any
 ) -> None:
-    lay_out(folder, {"lean_torch.py": LEAN_TORCH, **case.get("files", {})})
+    lean = {"lean_torch.py": LEAN_TORCH, "lean/sitecustomize.py": LEAN_SITE}
+    lay_out(folder, {**lean, **case.get("files", {})})
     lay_out(home, {name: fill(text) for name, text in case.get("home", {}).items()})
     if bed is not None:
         config = f"{fill(case.get('ssh_config', ''))}\nMatch all\n{bed.ssh_config.read_text()}"

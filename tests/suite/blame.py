@@ -1,13 +1,7 @@
 """What must be so after a run whose rank 2, on the host node2, broke: of every engine the same."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from distconsole.model.run_events import EndState, RankChanged, RankState, RunEnded, RunFinding
-
-if TYPE_CHECKING:
-    from suite.driving import Operator
+from suite.driving import Operator
 
 ENDED = (RankState.FAILED, RankState.KILLED, RankState.EXITED)
 

@@ -1,7 +1,5 @@
 """A real browser without a window, that tells what a page did. It asserts nothing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

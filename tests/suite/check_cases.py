@@ -3,8 +3,6 @@
 ``tests/unit/checks/cases/README.md`` describes the format.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy

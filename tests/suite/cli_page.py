@@ -1,7 +1,5 @@
 """The pages of docs/reference that are made of the source: ``make pages`` writes them."""
 
-from __future__ import annotations
-
 import os
 import re
 import textwrap

@@ -3,8 +3,6 @@
 It asserts only that they come.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The operator of a test: performs a request on a thread and waits for what it must see. It asserts nothing."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
@@ -113,6 +111,12 @@ class Operator:
         """Wait for the run's end."""
         return self.see(RunEnded, lambda _end: True, seconds)
 
+    def ended(self) -> RunEnded:
+        """Wait for the run's end, and until the request is answered."""
+        end = self.end()
+        self.finish()
+        return end
+
     def finish(self, seconds: float = 60.0) -> list[Event]:
         """Wait until the request is answered; raise what it raised."""
         self._thread.join(seconds)
@@ -132,3 +136,10 @@ class Operator:
         with self._changed:
             self._over = True
             self._changed.notify_all()
+
+
+def answered(request: Request, sessions: SessionSource, seconds: float = 60.0) -> Operator:
+    """Return a request that was answered; raise what it raised."""
+    with Operator(request, sessions) as operator:
+        operator.finish(seconds)
+    return operator

@@ -1,7 +1,5 @@
 """Hides the developer's own machine from the tests; it changes nothing outside this process."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 It is the demo on two embedded nodes, made from commit b6ac660. The secret is blanked.
 """
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

@@ -4,8 +4,6 @@ It has the arguments, folder, environment and streams of its caller. The program
 ``test_run_demo`` and the strangers that reach no host.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -3,8 +3,6 @@
 A node compiles them in 0.4 seconds of a core: most tests are about what comes behind that.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory

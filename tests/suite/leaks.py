@@ -1,7 +1,5 @@
 """What a test must not leave: threads, child processes, file descriptors. It ends none of them."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools
@@ -34,11 +32,11 @@ class Held:
     ticks: int = 0
 
     @classmethod
-    def now(cls) -> Held:
+    def now(cls) -> "Held":
         ticks = ticks_since_boot()
         return cls(threads(), children(), descriptors(), ticks)
 
-    def since(self, earlier: Held) -> list[str]:
+    def since(self, earlier: "Held") -> list[str]:
         """Say what is held now and was not earlier, a line each.
 
         A child is known by its pid: one that was just started may have no words yet.

@@ -6,8 +6,6 @@ export, quantization and tensors without data need, asks for the module of a fra
 of each module there is, and Python looks for cycles among torch's objects while it imports them, and again when it ends.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 LEAN_SITE = """

@@ -1,7 +1,5 @@
 """Manual pages made of the grammar: ``make man`` writes them to build/man, and the wheel brings them along."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Screens as Textual exports them, made into one SVG that moves, loads nothing and is small."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

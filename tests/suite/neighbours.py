@@ -1,7 +1,5 @@
 """Heavy packages of others that the console can work with, each in a folder of the cache, never in its own environment."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pwd

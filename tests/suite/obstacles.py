@@ -1,7 +1,5 @@
 """Why a marked test cannot run on this machine; it looks, and installs nothing."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Whether a test failed, for the fixtures that clean up after it."""
 
-from __future__ import annotations
-
 import pytest
 
 _FAILED = pytest.StashKey[bool]()

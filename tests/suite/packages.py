@@ -1,7 +1,5 @@
 """Pythons that lack a package, wheels of packages that are here, and an archive as Horovod's source is."""
 
-from __future__ import annotations
-
 import io
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """README and docs as values: the commands that they show, their links, their headings."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

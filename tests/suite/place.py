@@ -1,7 +1,5 @@
 """A launcher on hosts of a testbed, as the tests of every launcher use it. It asserts only that what it waits for comes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A podman of its own on a simulated host, whose containers have this machine's files, so torch and MPI are there."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """What a run may not leave on its hosts: processes, open ports, shared memory, temporary files. It cleans nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ the script's own function ``f``, with 2506 complete. ``group: tp0 0-3`` names an
 a field of the call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Seeds of a test that draws its case by chance: some are always tried, the others with the permutations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

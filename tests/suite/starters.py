@@ -4,8 +4,6 @@ A script's arguments are what its rank 2 does in its fourth step, and how many s
 where it raises, that is behind the last one, and all of them train.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -282,12 +280,12 @@ class Starter:
     engines: tuple[Engine | None, Engine | None] = (None, None)
     first_of_node2: int = MARKED
 
-    def light(self) -> Starter:
+    def light(self) -> "Starter":
         """Return the same launcher with ranks that only live, one a host where it spawns none."""
         world = 2 if self.name == "single" else self.world
         return replace(self, text=LIGHT, world=world)
 
-    def bare(self) -> Starter:
+    def bare(self) -> "Starter":
         """Return the same launcher for a test of what does not depend on the ranks' own library."""
         return replace(self, text=BARE_SPAWN if self.name == "single" else BARE_ENV)
 

@@ -1,7 +1,5 @@
 """Real terminals: panes of a tmux server of the test's own. They type and read; they assert only that words come."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -11,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from suite.programs import run_to_end
 from testbed.keeper import wait_for
 
 SEEN_SECONDS = 60.0
@@ -48,7 +47,7 @@ class Terminals:
 
     def open(
         self, name: str, words: Sequence[str], size: tuple[int, int] = (80, 24), **environment: str
-    ) -> Terminal:
+    ) -> "Terminal":
         """Run a program in a terminal of its own, with ``environment`` put over this process's."""
         given = [word for each in environment.items() for word in ("-e", "=".join(each))]
         columns, lines = map(str, size)
@@ -59,13 +58,8 @@ class Terminals:
         return Terminal(self, name)
 
     def _tmux(self, *words: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-S", str(self._socket), *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=GONE_SECONDS,
-            check=True,
+        done = run_to_end(
+            ["tmux", "-S", str(self._socket), *words], timeout=GONE_SECONDS, check=True
         )
         return done.stdout
 
@@ -113,10 +107,6 @@ class Terminal:
     def press(self, *keys: str) -> None:
         """Press keys, as tmux(1) calls them."""
         self._server.ask(self._name, "send-keys", *keys)
-
-    def resize(self, columns: int, lines: int) -> None:
-        """Give it another size."""
-        self._server.ask(self._name, "resize-window", "-x", str(columns), "-y", str(lines))
 
     def end_program(self, number: signal.Signals) -> None:
         """Send a signal to the program itself."""

@@ -5,8 +5,6 @@ happens in between. A fork of a process is watched as a process of its own (``te
 through its exit handlers; who needs a fresh interpreter says so.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

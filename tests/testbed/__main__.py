@@ -11,8 +11,6 @@ standard input are faults, each a method of ``Host`` or ``Testbed`` with its arg
 ``lab`` starts hosts with faults of ``testbed.faults`` and says what ``check`` must find.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import select

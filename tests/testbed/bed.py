@@ -7,8 +7,6 @@
         bed.hosts[1].power_cut()
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

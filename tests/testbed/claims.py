@@ -4,8 +4,6 @@ It starts no process. The folder's name holds the networks, and ``mkdir`` is ato
 several processes never share an address.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

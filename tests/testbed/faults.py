@@ -4,8 +4,6 @@ Tests, the benchmark of precision and recall, and ``python -m testbed lab`` all 
 How a fault gets into a host is in ``injecting``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

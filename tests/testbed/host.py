@@ -4,8 +4,6 @@ Loss of power is ``Machine.power_cut``. Nothing here is left when the host is sw
 except its host key.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -57,7 +55,7 @@ class Host(Machine):
     def undrop_ports(self) -> None:
         self._undiscard(DROP_PREFERENCE)
 
-    def lose_what_goes_to(self, other: Host, networks: Sequence[Network] = NETWORKS) -> None:
+    def lose_what_goes_to(self, other: "Host", networks: Sequence[Network] = NETWORKS) -> None:
         """Have a switch between here and another host that drops what goes there, silently."""
         address: dict[Network, str] = {"mgmt": other.address, "train": other.train_address}
         for network in networks:

@@ -4,8 +4,6 @@ Each is a context: the fault is there within it, and nothing of it afterwards. N
 product: other files, mounts, routes, programs and keys are what a broken host has.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import mmap
 import os

@@ -8,8 +8,6 @@ One JSON object a line: ``{"start": NAME, "argv": [...]}`` answers ``{"pid": PID
 first process; ``{"stop": [NAME, ...]}`` answers when no process of those hosts is left.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -4,8 +4,6 @@ Without a fault it lists them. With some it starts hosts, breaks them, prints th
 what that must find, and keeps all of it until Ctrl-C; then the hosts are mended and gone.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """The owner's end of the pipe to the keeper; when it closes, the bed ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

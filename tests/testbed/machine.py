@@ -3,8 +3,6 @@
 It injects no fault but the loss of power; ``testbed.host`` has the others.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket as sockets

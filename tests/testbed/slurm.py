@@ -9,8 +9,6 @@ It starts no host. What it starts lives in the hosts, and so dies with them; its
 bed's folder and in each host's own /run.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

@@ -1,7 +1,5 @@
 """The files that real OpenSSH reads, on the hosts and on the console; it runs ssh-keygen only."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

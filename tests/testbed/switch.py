@@ -4,8 +4,6 @@ It starts and stops no host. Everything here is gone when the keeper is, for a n
 links with it.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ class Socket:
     train_address: str
 
     @classmethod
-    def of(cls, claim: Claim, number: int) -> Socket:
+    def of(cls, claim: Claim, number: int) -> "Socket":
         return cls(number, str(claim.management[number]), str(claim.training[number]))
 
     def nobody(self, network: Network) -> str:

@@ -290,16 +290,15 @@ def test_pillow_decodes_png_and_jpeg(tmp_path: Path) -> None:
 
 
 def test_the_example_in_the_docs_runs_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (Path(__file__).parents[2] / "docs/guide/training.md").read_text(encoding="utf-8")
     code = compile(text.split("```python\n")[1].split("```")[0], "docs/guide/training.md", "exec")
-    monkeypatch.chdir(tmp_path)
     exec(code, {})  # noqa: S102  # it is ours
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 5
     assert said[-1].startswith("epoch 5: ")
     assert int(said[-1].split()[2]) > 450
-    (tmp_path / "checkpoints" / "step-000000005.pt").unlink()
+    (cwd / "checkpoints" / "step-000000005.pt").unlink()
     exec(code, {})  # noqa: S102  # it is ours
     assert capsys.readouterr().out.splitlines() == said[-1:]

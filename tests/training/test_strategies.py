@@ -40,7 +40,6 @@ def settings() -> Learned:
 @pytest.fixture(scope="module")
 def training(scripts: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("training_script", scripts / "training.py")
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import torch
 import distconsole_training
 from distconsole_training import SetupError, barrier, reduce_mean, reduce_sum, setup, strategy
 from distconsole_training.api import collectives
+from suite.programs import run_to_end
 
 if TYPE_CHECKING:
     from conftest import Starter
@@ -124,10 +124,8 @@ def test_importing_the_package_imports_no_torch() -> None:
     code = (
         "import sys, distconsole_training; print('torch' in sys.modules, 'typing' in sys.modules)"
     )
-    isolated = subprocess.run(
+    isolated = run_to_end(
         [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"],
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert isolated.stdout.split() == ["False", "False"]

@@ -3,8 +3,6 @@
 It takes the pages of ``test_pictures_of_views``, and states of which no test keeps a picture.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ slowed down for the moving picture of the run. The GPUs of the cluster view are 
 the tests (``fakes.nvml``), because the machine that takes the pictures may have none. It asserts nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -15,7 +15,7 @@ from distconsole.model.run_events import RunEnded, RunEvent
 from distconsole.runs.store.store import RunStore
 from fakes import scenes
 from fakes.journals import Journal
-from fakes.stage import ATTACH, LARGE, on_screen, on_stage, screen_text, staged, typed
+from fakes.stage import ATTACH, LARGE, on_screen, on_stage, screen_text, staged
 
 ABSURD = (1e300, -1e300, math.nan, math.inf, float(2**63))
 
@@ -45,12 +45,12 @@ async def test_a_nodes_absurd_times_leave_every_screen_standing() -> None:
         ask.Launches: lambda: at_odd_times(scenes.launches()),
     }
     async with on_stage(told, LARGE, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+        await stage.typed("heat")
         assert "per cell" in screen_text(app)
         await pilot.press("right", "left", "home", "n", "enter", "end")
-        await typed(app, stage, pilot, "heat")
+        await stage.typed("heat")
         for view in ("run", "logs", "cluster", "runs", "launch"):
-            await typed(app, stage, pilot, f"view {view}")
+            await stage.typed(f"view {view}")
             assert screen_text(app).strip()
         assert app.is_running
 
@@ -60,11 +60,11 @@ async def test_a_nodes_absurd_times_leave_every_screen_standing() -> None:
 async def test_a_past_run_of_absurd_times_is_replayed(home: Path, t: float) -> None:
     Journal(seconds=20, fails=1, odd_t=t).write(RunStore(runs_dir()))
     app, stage = staged({}, request=ask.Replay(run="digits-1121-a3f9"))
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_screen(app, stage, LARGE):
         shown = {"start": "04:40:00", "10s": "HEALTHY  4 ranks", "04:40:12": "12.0 s of "}
         for moment, words in {**shown, "end": "FAILED  after 21.0 s"}.items():
-            await typed(app, stage, pilot, f"at {moment}")
+            await stage.typed(f"at {moment}")
             assert words in screen_text(app)
-        await typed(app, stage, pilot, "heat")
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("heat")
+        await stage.typed("view logs")
         assert app.is_running

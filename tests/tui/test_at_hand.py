@@ -10,17 +10,7 @@ from distconsole.model import requests as ask
 from distconsole.tui.prompt.keys import VIEWS
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    SMALL,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-    until,
-)
+from fakes.stage import ATTACH, SMALL, on_screen, on_stage, screen_text, staged, until
 
 SCENES = {
     ask.Attach: scenes.straggling,
@@ -33,7 +23,7 @@ SIZES = [(300, 100), (20, 5), (1, 1), (59, 15), (200, 60), SMALL]
 
 async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "check")
+        await stage.typed("check")
         for view in sorted(
             VIEWS, key="launch".__eq__
         ):  # it has 260 widgets, and styles cost by widget
@@ -44,7 +34,6 @@ async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
                 # A resize reaches the screen by its queue.
                 await until(pilot, lambda size=size: app.screen._compositor.size == size)
                 task = app.session.shown_run()
-                assert task is not None
                 task.fold(scenes.window(0, 600 + number, scenes.MINUTE_LATER))
                 app.main.redraw()
                 await pilot.pause()
@@ -88,13 +77,13 @@ async def test_a_click_on_a_heading_of_the_cluster_sorts_and_another_turns_it_ro
         head = next(line for line in screen_text(app).splitlines() if "util%" in line)
         place = (head.index("util%"), 0)
         await pilot.click("#gpus", offset=place)
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert "util▾" in screen_text(app)
         rows = app.query_one("#gpus", LineTable).rows
         most = [row.sample.util for row in rows]
         assert most == sorted(most, reverse=True)
         await pilot.click("#gpus", offset=place)
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert [row.sample.util for row in app.query_one("#gpus", LineTable).rows] == most[::-1]
 
 
@@ -102,24 +91,20 @@ async def test_a_click_on_the_line_of_keys_presses_them() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
         keys = screen_text(app).splitlines()[-1]
         await pilot.click("#keys", offset=(keys.index("? help") + 3, 0))
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert app.main.view == "help"
         keys = screen_text(app).splitlines()[-1]
         await pilot.click("#keys", offset=(keys.index("prompt") + 1, 0))
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert app.focused is app.query_one("#prompt")
 
 
-async def test_a_key_saves_every_screen_as_a_picture_that_needs_no_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
+async def test_a_key_saves_every_screen_as_a_picture_that_needs_no_network(cwd: Path) -> None:
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
         for view in ("cluster", "run", "logs"):
-            await typed(app, stage, pilot, f"view {view}")
-            await pilot.press("S")
-            await settled(app, stage, pilot)
-            (picture,) = tmp_path.glob(f"distconsole-{view}-*.svg")
+            await stage.typed(f"view {view}")
+            await stage.pressed("S")
+            (picture,) = cwd.glob(f"distconsole-{view}-*.svg")
             assert f"saved {picture.name} in" in screen_text(app)
             text = picture.read_text()
             assert "<svg" in text
@@ -130,7 +115,7 @@ async def test_a_picture_that_cannot_be_saved_is_an_error_in_words(tmp_path: Pat
     app, stage = staged(SCENES)
     (tmp_path / "file").touch()
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, f"screenshot {tmp_path}/file/a.svg")
+        await stage.typed(f"screenshot {tmp_path}/file/a.svg")
         for _ in range(250):  # the disk is asked beside the screen
             await pilot.pause(0.02)
             if "cannot be written" in screen_text(app):

@@ -34,18 +34,7 @@ from distconsole.tui.views.check_words import check_verdict, pairs_line
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.pair_matrix import PairMatrix
 from fakes import scenes
-from fakes.stage import (
-    LARGE,
-    SMALL,
-    Stage,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-    until,
-)
+from fakes.stage import LARGE, SMALL, Stage, on_screen, on_stage, screen_text, staged, until
 
 ROOM_SMALL, ROOM_LARGE = (78, 17), (98, 36)
 
@@ -77,15 +66,11 @@ def test_every_state_of_a_pair_has_a_shape_of_its_own() -> None:
 def test_a_pair_gets_darker_as_more_is_known_of_it() -> None:
     reached = report("a", "b", rtt_us=None)
     timed, measured = report("a", "b"), report("a", "b", gbit_s=10.0)
-    whole = update_pair(timed, replace_rate(measured), "bandwidth")
+    whole = update_pair(timed, msgspec.structs.replace(measured, rtt_us=None), "bandwidth")
     states = [Pairs(("a", "b"), {("a", "b"): each}).state("a", "b") for each in (reached, timed)]
     assert states == [State.REACHED, State.TIMED]
     assert (whole.rtt_us, whole.gbit_s) == (50.0, 10.0)
     assert Pairs(("a", "b"), {("a", "b"): whole}).state("a", "b") is State.MEASURED
-
-
-def replace_rate(pair: PairReport) -> PairReport:
-    return msgspec.structs.replace(pair, rtt_us=None)
 
 
 def test_a_pair_is_slow_next_to_the_others() -> None:
@@ -148,7 +133,7 @@ def staged_pairs(count: int = 16, **how: object) -> tuple[ConsoleApp, Stage]:
 
 async def checked(app: ConsoleApp, stage: Stage, pilot: Pilot[int], *lines: str) -> str:
     for line in ("check", *lines):
-        await typed(app, stage, pilot, line)
+        await stage.typed(line)
     return screen_text(app)
 
 
@@ -187,8 +172,7 @@ async def test_the_cursor_tells_the_pair_below_it() -> None:
         assert "✗ node1 -> node16: 17 of 17 ports: timeout" in await checked(
             app, stage, pilot, "pairs"
         )
-        await pilot.press("home", "down", "right", "right", "right", "right")
-        await settled(app, stage, pilot)
+        await stage.pressed("home", "down", "right", "right", "right", "right")
         assert matrix(app).pair == ("node2", "node5")
         assert "! node2 -> node5: 2 of 17 ports: timeout, round trip 48 µs" in screen_text(app)
         await pilot.press("n")
@@ -208,14 +192,12 @@ async def test_enter_on_a_pair_shows_both_ways_and_the_findings_about_them() -> 
     app, stage = staged_pairs(dead=1)
     async with on_screen(app, stage, SMALL) as pilot:
         await checked(app, stage, pilot, "pairs")
-        await pilot.press("enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter")
         text = screen_text(app)
         assert "✗ node1 -> node16" in text
         assert "✗ node16 -> node1" in text
         assert "no TCP connection between node16 and its peers" in text
-        await pilot.press("escape")
-        await settled(app, stage, pilot)
+        await stage.pressed("escape")
         assert app.query_one(CheckView).page is Page.PAIRS
         assert app.focused is matrix(app)
 
@@ -224,11 +206,10 @@ async def test_two_escapes_at_once_on_a_page_leave_the_page_and_not_the_view() -
     app, stage = staged_pairs(dead=1)
     async with on_screen(app, stage, SMALL) as pilot:
         await checked(app, stage, pilot, "pairs")
-        await pilot.press("enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter")
         for _ in range(2):  # before the first one is answered
             app.post_message(Key("escape", None))
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert (app.main.view, app.query_one(CheckView).page) == ("check", Page.PAIRS)
 
 
@@ -237,8 +218,7 @@ async def test_beside_the_pairs_a_finding_under_the_cursor_opens_as_such() -> No
     async with on_screen(app, stage, LARGE) as pilot:
         await checked(app, stage, pilot, "pairs")
         app.query_one("#findings").focus()
-        await pilot.press("enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter")
         words = str(app.query_one("#page-words").render())
         assert words.startswith("✗ FAIL  no TCP connection between node16 and its peers")
 
@@ -254,8 +234,8 @@ async def test_a_finding_opens_in_full_and_closes() -> None:
                 case "mouse":
                     await pilot.click("#findings", offset=(10, 1), times=2)
                 case _:
-                    await typed(app, stage, pilot, "open")
-            await settled(app, stage, pilot)
+                    await stage.typed("open")
+            await stage.settled()
             view = app.query_one(CheckView)
             words = str(app.query_one("#page-words").render())
             assert view.page is Page.FINDING, by
@@ -273,7 +253,7 @@ async def test_a_finding_opens_in_full_and_closes() -> None:
                 await pilot.click("#page-back", offset=(3, 0))
             else:
                 await pilot.press("escape")
-            await settled(app, stage, pilot)
+            await stage.settled()
             assert view.page is Page.FINDINGS, by
             assert app.focused is app.query_one("#findings")
 
@@ -289,10 +269,10 @@ async def test_sort_on_a_check_orders_its_own_tables() -> None:
         worst = shown_checks(app, "#findings"), shown_checks(app, "#grid")
         assert worst[0] == ["os.hostname_bindable", "python.version"]
         assert worst[1] == ["os", "net", "python", "ssh", "torch"]
-        await typed(app, stage, pilot, "sort check down")
+        await stage.typed("sort check down")
         assert shown_checks(app, "#findings") == worst[0][::-1]
         assert shown_checks(app, "#grid") == ["torch", "ssh", "python", "os", "net"]
-        await typed(app, stage, pilot, "sort outcome")
+        await stage.typed("sort outcome")
         assert (shown_checks(app, "#findings"), shown_checks(app, "#grid")) == worst
         assert app.main.views.loaded("run") is None  # whose ranks it does not sort
 
@@ -301,14 +281,11 @@ async def test_enter_lists_the_checks_of_a_group_and_says_what_became_of_one() -
     async with on_stage({ask.Check: scenes.checked}) as (app, stage, pilot):
         await checked(app, stage, pilot, "sort check down")
         app.query_one("#grid", LineTable).focus()
-        await pilot.press("enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter")
         assert shown_checks(app, "#grid")[:3] == ["torch", "torch.version", "ssh"]
-        await pilot.press("down", "enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("down", "enter")
         assert "- node2: skipped" in screen_text(app)
-        await pilot.press("escape", "g", "enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("escape", "g", "enter")
         assert shown_checks(app, "#grid")[:2] == ["torch", "ssh"]
 
 
@@ -316,14 +293,12 @@ async def test_the_panel_marks_where_hosts_do_not_meet() -> None:
     app, stage = staged_pairs()
     async with on_screen(app, stage, SMALL) as pilot:
         await checked(app, stage, pilot)
-        await pilot.press("i")
-        await settled(app, stage, pilot)
+        await stage.pressed("i")
         text = screen_text(app)
         assert "eth0 · ✗lo" in text
         assert "node1 and 14 more" in text
         assert "127.0.1.1 is loopback" in " ".join(text.split())
-        await pilot.press("i")
-        await settled(app, stage, pilot)
+        await stage.pressed("i")
         assert app.query_one(CheckView).page is Page.FINDINGS
 
 
@@ -488,11 +463,11 @@ def odd_hosts(events: Iterable[Event], odd: str) -> Iterator[Event]:
 async def test_whatever_a_host_is_called_is_shown_as_it_is(size: tuple[int, int]) -> None:
     odd = "[b]x[/] [@click=app.quit] [link='z"
     scene = partial(odd_hosts, list(scenes.paired(4, dead=1)), odd)
-    async with on_stage({ask.Top: scenes.hosts, ask.Check: scene}, size) as (app, stage, pilot):
+    async with on_stage({ask.Top: scenes.hosts, ask.Check: scene}, size) as (app, stage, _pilot):
         for line in ("check", "pairs", "open"):
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             assert "[b]x[/]" in screen_text(app)
-        await typed(app, stage, pilot, "interfaces")
-        await typed(app, stage, pilot, "pairs")
+        await stage.typed("interfaces")
+        await stage.typed("pairs")
         assert "[b]x[/]" in screen_text(app)
         assert app.is_running

@@ -20,17 +20,7 @@ from distconsole.tui.views.cluster.view import HostCells
 from distconsole.tui.views.ranks import ORDERS
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    LARGE,
-    SMALL,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-)
+from fakes.stage import ATTACH, LARGE, SMALL, on_screen, on_stage, screen_text, staged
 
 
 def shared_hosts() -> Iterator[Event]:
@@ -73,15 +63,15 @@ MATCHING: dict[str, list[tuple[str, int]]] = {
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_the_cluster_shows_what_matches(size: tuple[int, int]) -> None:
-    async with on_stage(SCENES, size) as (app, stage, pilot):
+    async with on_stage(SCENES, size) as (app, stage, _pilot):
         for line, expected in MATCHING.items():
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             assert gpus(app) == expected, line
             assert f"{line}  {len(expected)} of 8" in screen_text(app)
             hosts = [row.name for row in app.query_one("#hosts", LineTable).rows]
             assert hosts == (["node2"] if expected else []), line
             assert ("Esc shows all" in screen_text(app)) == (not expected), line
-            await typed(app, stage, pilot, "filter")
+            await stage.typed("filter")
             assert len(gpus(app)) == 8, line
 
 
@@ -93,21 +83,21 @@ async def test_a_stranger_on_our_gpu_is_marked_on_a_small_screen() -> None:
 
 
 async def test_hosts_and_gpus_are_sorted_by_any_field() -> None:
-    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
-        await typed(app, stage, pilot, "sort util up")
+    async with on_stage(SCENES, LARGE) as (app, stage, _pilot):
+        await stage.typed("sort util up")
         assert gpus(app)[0] == ("node2", 2)
         assert [row.name for row in app.query_one("#hosts", LineTable).rows] == ["node2", "node1"]
-        await typed(app, stage, pilot, "sort util")
+        await stage.typed("sort util")
         assert gpus(app)[-1] == ("node2", 2)
-        await typed(app, stage, pilot, "sort hsot")
+        await stage.typed("sort hsot")
         assert "did you mean host?" in screen_text(app)
-        await typed(app, stage, pilot, "sort host")
+        await stage.typed("sort host")
         assert gpus(app)[0] == ("node1", 0)
 
 
 async def test_gpus_are_grouped_with_a_line_for_each_group() -> None:
-    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
-        await typed(app, stage, pilot, "group name")
+    async with on_stage(SCENES, LARGE) as (app, stage, _pilot):
+        await stage.typed("group name")
         heads = [row for row in app.query_one("#gpus", LineTable).rows if row.head]
         assert [(row.sample.host, row.sample.gpu) for row in heads] == [
             ("NVIDIA H100 80GB HBM3", 6),
@@ -116,7 +106,7 @@ async def test_gpus_are_grouped_with_a_line_for_each_group() -> None:
         a100 = heads[1].sample
         assert (a100.util, a100.power_w) == (pytest.approx((2 + 69) / 2), 620.0)
         assert "grouped by name" in screen_text(app)
-        await typed(app, stage, pilot, "group none")
+        await stage.typed("group none")
         assert len(gpus(app)) == 8
 
 
@@ -132,10 +122,10 @@ FOUND: dict[str, tuple[list[str], list[str]]] = {
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_a_check_shows_the_findings_and_cells_that_match(size: tuple[int, int]) -> None:
-    async with on_stage({ask.Check: scenes.checked}, size) as (app, stage, pilot):
-        await typed(app, stage, pilot, "check")
+    async with on_stage({ask.Check: scenes.checked}, size) as (app, stage, _pilot):
+        await stage.typed("check")
         for line, (found, checks) in FOUND.items():
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             assert app.main.view == "check"
             assert [each.check for each in app.query_one("#findings", LineTable).rows] == found
             grid = app.query_one("#grid", LineTable).rows
@@ -146,7 +136,7 @@ async def test_a_check_shows_the_findings_and_cells_that_match(size: tuple[int, 
             assert ("Esc shows all" in text) == (not found), line
             if "hostname" in line:
                 assert grid[0].cells == {"node2": ("fail",)}, "the other host is not asked for"
-            await typed(app, stage, pilot, "filter")
+            await stage.typed("filter")
             assert len(app.query_one("#findings", LineTable).rows) == 2, line
             whole = 10 if size == LARGE else 5  # on a large screen with the checks of each group
             assert len(app.query_one("#grid", LineTable).rows) == whole, line
@@ -154,8 +144,8 @@ async def test_a_check_shows_the_findings_and_cells_that_match(size: tuple[int, 
 
 async def test_a_filter_of_a_check_that_means_nothing_is_answered_and_changes_nothing() -> None:
     async with on_stage({ask.Check: scenes.checked}) as (app, stage, pilot):
-        await typed(app, stage, pilot, "check")
-        await typed(app, stage, pilot, "filter hots=node1")
+        await stage.typed("check")
+        await stage.typed("filter hots=node1")
         assert "checks have no field 'hots', at character 1" in screen_text(app)
         assert len(app.query_one("#findings", LineTable).rows) == 2
         await pilot.press("escape", "f")
@@ -163,23 +153,22 @@ async def test_a_filter_of_a_check_that_means_nothing_is_answered_and_changes_no
 
 
 async def test_a_run_shows_the_ranks_that_match() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "filter step > 1.1 * median(step_ms)")
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("filter step > 1.1 * median(step_ms)")
         assert ranks(app) == [3]
         assert "1 of 4 ranks" in screen_text(app)
-        await typed(app, stage, pilot, "filter hots=node1")
+        await stage.typed("filter hots=node1")
         text = screen_text(app)
         assert ranks(app) == [3]
         assert "ranks have no field 'hots', at character 1" in text
         assert "did you mean host?  in: ▸hots=node1" in text
-        await typed(app, stage, pilot, "filter")
+        await stage.typed("filter")
         assert sorted(ranks(app)) == [0, 1, 2, 3]
 
 
 async def test_the_log_of_a_rank_is_still_a_key_away() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await pilot.press("l")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
+        await stage.pressed("l")
         assert app.main.view == "logs"
         assert "─ filter 3 · " in screen_text(app)
 
@@ -190,55 +179,53 @@ async def test_a_watch_says_once_when_it_comes_true_and_once_when_it_ends(
     rung: list[str] = []
     app, stage = staged(SCENES, request=ATTACH)
     monkeypatch.setattr(app, "bell", lambda: rung.append("bell"))
-    async with on_screen(app, stage, LARGE) as pilot:
-        await typed(app, stage, pilot, "watch step_ms > 90ms")
-        await typed(app, stage, pilot, "watch util < 1%")
+    async with on_screen(app, stage, LARGE):
+        await stage.typed("watch step_ms > 90ms")
+        await stage.typed("watch util < 1%")
         task = app.session.shown_run()
         assert task is not None
         before = len(rung)
         slow = scenes.window(2, 99, scenes.MINUTE_LATER, slow=50.0)
         for _ in range(3):
             task.fold(slow)
-            await settled(app, stage, pilot)
+            await stage.settled()
         assert len(rung) == before + 1
         lines = [line for line in screen_text(app).splitlines() if "▲" in line and "watch" in line]
         assert lines[-1].strip().startswith("▲ watch 1 'step_ms > 90ms': rank 2 on node2")
         task.fold(scenes.window(2, 100, scenes.MINUTE_LATER))
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert len(rung) == before + 2
         assert "▽ watch 1 'step_ms > 90ms' has ended after" in screen_text(app)
-        await typed(app, stage, pilot, "unwatch 1")
+        await stage.typed("unwatch 1")
         task.fold(slow)
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert len(rung) == before + 2
         assert [watch.number for watch in app.main.watches.kept] == [2]
 
 
 async def test_a_watch_of_hosts_goes_on_while_a_run_is_shown() -> None:
-    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
-        await typed(app, stage, pilot, "watch user!=me")
+    async with on_stage(SCENES, LARGE) as (app, stage, _pilot):
+        await stage.typed("watch user!=me")
         assert "▲ watch 1 'user!=me': GPU 1 of node2" in screen_text(app)
-        await typed(app, stage, pilot, "watch nothing>3")
+        await stage.typed("watch nothing>3")
         assert "have no field 'nothing'" in screen_text(app)
-        await typed(app, stage, pilot, "watch")
+        await stage.typed("watch")
         assert "watch 1 'user!=me': true" in screen_text(app)
-        await typed(app, stage, pilot, "unwatch all")
+        await stage.typed("unwatch all")
         assert app.main.watches.kept == []
 
 
 async def test_enter_on_a_host_shows_all_of_it_alone_and_q_leads_back() -> None:
-    async with on_stage(SCENES | {ask.Check: scenes.checked}, LARGE) as (app, stage, pilot):
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
-        await typed(app, stage, pilot, "check")
-        await typed(app, stage, pilot, "view cluster")
-        await pilot.press("down", "enter")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES | {ask.Check: scenes.checked}, LARGE) as (app, stage, _pilot):
+        await stage.typed(f"attach {scenes.RUN}")
+        await stage.typed("check")
+        await stage.typed("view cluster")
+        await stage.pressed("down", "enter")
         text = screen_text(app)
         assert {host for host, _ in gpus(app)} == {"node2"}
         for told in ("digits rank 2", "steal.py", "os.hostname_bindable", "correct /etc/hosts"):
             assert told in text, told
-        await pilot.press("q")
-        await settled(app, stage, pilot)
+        await stage.pressed("q")
         assert {host for host, _ in gpus(app)} == {"node1", "node2"}
 
 
@@ -254,11 +241,10 @@ def busy_hosts() -> Iterator[Event]:
 
 
 async def test_the_page_of_a_host_lists_what_takes_it_as_long_as_that_is_of_now() -> None:
-    async with on_stage(SCENES | {ask.Top: busy_hosts}, LARGE) as (app, stage, pilot):
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
-        await typed(app, stage, pilot, "view cluster")
-        await pilot.press("down", "enter")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES | {ask.Top: busy_hosts}, LARGE) as (app, stage, _pilot):
+        await stage.typed(f"attach {scenes.RUN}")
+        await stage.typed("view cluster")
+        await stage.pressed("down", "enter")
         text = screen_text(app)
         assert "node2 connected, 4 GPUs at 64 %" in text.splitlines()[1]
         table: LineTable[Process] = app.query_one("#processes", LineTable)
@@ -272,24 +258,22 @@ async def test_the_page_of_a_host_lists_what_takes_it_as_long_as_that_is_of_now(
         for words in (r"66 +eve +187 +3.0G +tar cz /data", r"4002 +digits rank 2 +99 +2.0G"):
             assert re.search(words, text), text
         load = app.session.load_task
-        assert load is not None
         read_at, busy = load.load.busy["node2"]
         load.load.busy["node2"] = read_at - 60, busy
         app.screen.redraw()
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert [row.cpu for row in table.rows] == [None] * 3
 
 
 async def test_many_hosts_have_a_cell_each_and_a_click_on_one_goes_to_its_row() -> None:
     app, stage = staged({ask.Top: partial(scenes.hosts, 60, 0, lost="node21")})
     async with on_screen(app, stage, LARGE) as pilot:
-        await settled(app, stage, pilot)
+        await stage.settled()
         cells = app.query_one(HostCells)
         assert cells.render_line(0).text.startswith("▒" * 10 + " " + "▒" * 10 + " ✗▒▒")
         await pilot.click(HostCells, offset=(22, 0))
-        await settled(app, stage, pilot)
+        await stage.settled()
         row = app.query_one("#hosts", LineTable).row_under_cursor()
-        assert row is not None
         assert row.name == "node21"
 
 
@@ -326,8 +310,8 @@ async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> 
             "filter own>13": [0, 2],
             "filter p95<21.5": [0, 3],
         }.items():
-            await typed(app, stage, pilot, "filter")
-            await typed(app, stage, pilot, line)
+            await stage.typed("filter")
+            await stage.typed(line)
             assert sorted(order()) == expected if "filter" in line else order() == expected, line
         assert {each for each in ORDERS.values() if each} <= set(SORTS)
         await pilot.press("f", "o", "w", "tab")
@@ -337,10 +321,10 @@ async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> 
         await pilot.pause()
         assert "connected" not in screen_text(app), "no field of a rank"
         await pilot.press("ctrl+u", "escape")
-        await typed(app, stage, pilot, "filter")
-        await typed(app, stage, pilot, "sort own")
+        await stage.typed("filter")
+        await stage.typed("sort own")
         for line in ("sort rank up", "sort loss down", "sort rank foo"):
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             assert f"'{line}' is not understood" in screen_text(app)
             assert order() == [0, 2, 3, 1], f"{line} is not half done"
 
@@ -348,7 +332,7 @@ async def test_ranks_are_sorted_and_filtered_by_the_headings_on_the_screen() -> 
 async def test_a_line_that_means_nothing_is_not_kept_in_the_history(tmp_path: Path) -> None:
     async with on_stage(SCENES, LARGE, history=tmp_path / "history") as (app, stage, pilot):
         for line in ("sort util", "sort uitl", "filter util<<3", "chek"):
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
         prompt = app.query_one(Prompt)
         await pilot.press("tab")
         assert prompt.value == "check "[: len(prompt.value)]

@@ -26,17 +26,7 @@ from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import Plot, PlotPanel
 from distconsole.tui.widgets.tiles import Tile, TileData, Tiles
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    LARGE,
-    Stage,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-)
+from fakes.stage import ATTACH, LARGE, Stage, on_screen, on_stage, screen_text, staged
 
 CUT = scenes.START + 30.0
 
@@ -80,7 +70,7 @@ async def be_behind(app: ConsoleApp, stage: Stage, pilot: Pilot[int], *, behind:
     (control,) = (each for each in stage.controls if each.timeline is not None)
     control.behind = behind
     app.screen.redraw()
-    await settled(app, stage, pilot)
+    await stage.settled()
 
 
 def titles(app: ConsoleApp) -> list[str]:
@@ -160,7 +150,7 @@ async def test_behind_a_cut_nothing_is_known() -> None:
 
 
 async def test_after_the_end_the_last_figures_are_said_to_be_the_last_and_axes_end_there() -> None:
-    async with on_stage({ask.Attach: over}, LARGE, request=ATTACH) as (app, stage, pilot):
+    async with on_stage({ask.Attach: over}, LARGE, request=ATTACH) as (app, stage, _pilot):
         assert titles(app)[:3] == [
             "loss last 0.483",
             "samples/s last 1,714",
@@ -180,7 +170,7 @@ async def test_after_the_end_the_last_figures_are_said_to_be_the_last_and_axes_e
         keys = text.splitlines()[-1]
         assert " W why " in keys  # which tells of an ended run what was kept
         assert not any(key in keys for key in ("T trace", "stop run"))
-        await typed(app, stage, pilot, "plots next")
+        await stage.typed("plots next")
         assert "there are no other plots" in screen_text(app)
 
 
@@ -235,9 +225,9 @@ async def test_one_long_window_is_cut_off_with_a_mark_and_its_value() -> None:
 
 
 async def test_the_heat_map_ends_now() -> None:
-    async with on_stage({ask.Attach: stalled}, LARGE, request=ATTACH) as (app, stage, pilot):
+    async with on_stage({ask.Attach: stalled}, LARGE, request=ATTACH) as (app, stage, _pilot):
         for words in ("heat", "heat span"):
-            await typed(app, stage, pilot, words)
+            await stage.typed(words)
             text = screen_text(app)
             assert "▲" not in text, "nobody is blamed for what was"
             assert clock_text(scenes.START + 61) in text, words

@@ -16,7 +16,7 @@ from distconsole.tui.session import ConsoleSession
 from distconsole.tui.views.help import help_page
 from distconsole.tui.views.launch import LaunchView
 from fakes import scenes
-from fakes.stage import SMALL, Stage, on_screen, on_stage, screen_text, settled, staged, typed
+from fakes.stage import SMALL, Stage, on_screen, on_stage, screen_text, staged
 
 pytestmark = pytest.mark.usefixtures("utc", "home", "colours")
 
@@ -98,20 +98,18 @@ async def test_after_the_choice_top_check_the_form_and_the_tab_bar_mean_the_same
     how: str,
 ) -> None:
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         if how == "enter":
-            await pilot.press("enter")
-            await settled(app, stage, pilot)
+            await stage.pressed("enter")
         else:
-            await typed(app, stage, pilot, how)
+            await stage.typed(how)
         assert "2 hosts" in screen_text(app).splitlines()[0]
         assert app.main.view == "cluster"
         assert "NO HOSTS" not in screen_text(app)
-        await typed(app, stage, pilot, "check")
+        await stage.typed("check")
         assert {*hosts_of(stage, ask.Top), *hosts_of(stage, ask.Check)} <= {"node1,node2", None}
         assert app.session.where.hosts == "node1,node2"
-        await pilot.press("ctrl+n")
-        await settled(app, stage, pilot)
+        await stage.pressed("ctrl+n")
         form = app.main.query_one(LaunchView)
         assert [host.name for host in app.main.views.launch.known_hosts()] == ["node1", "node2"]
         assert form.display
@@ -121,12 +119,11 @@ async def test_after_the_choice_top_check_the_form_and_the_tab_bar_mean_the_same
 async def test_before_the_choice_a_verb_that_needs_hosts_says_how_to_choose() -> None:
     app, stage = alone()
     stage.scenes.pop(ask.Check)
-    async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "check")
+    async with on_screen(app, stage):
+        await stage.typed("check")
         assert "no hosts are chosen yet" in screen_text(app)
         assert not hosts_of(stage, ask.Check)
-        await pilot.press("escape", "t")
-        await settled(app, stage, pilot)
+        await stage.pressed("escape", "t")
         assert app.session.where.hosts == "localhost"
         assert "1 host" in screen_text(app).splitlines()[0]
 
@@ -151,12 +148,12 @@ def test_before_the_choice_a_run_finds_its_own_hosts() -> None:
 @pytest.mark.usefixtures("folder")
 async def test_top_on_other_hosts_leaves_the_hosts_that_were_chosen() -> None:
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "hosts node1")
-        await typed(app, stage, pilot, "top --hosts node2")
+    async with on_screen(app, stage):
+        await stage.typed("hosts node1")
+        await stage.typed("top --hosts node2")
         assert hosts_of(stage, ask.Top)[-1] == "node2"
         assert app.session.hosts == ("node1",)
-        await typed(app, stage, pilot, "hosts node2")
+        await stage.typed("hosts node2")
         assert app.session.hosts == ("node2",)
 
 
@@ -172,12 +169,12 @@ async def test_after_init_its_hosts_are_chosen_though_its_check_failed(
         return subprocess.CompletedProcess(program, 1)
 
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         with monkeypatch.context() as patched:
             patched.setattr(app, "suspend", contextlib.nullcontext)
             patched.setattr("builtins.input", lambda _: "")
             patched.setattr("subprocess.run", init)
-            await typed(app, stage, pilot, "init")
+            await stage.typed("init")
         assert app.session.hosts == (("node2",) if writes else ())
 
 
@@ -185,15 +182,13 @@ async def test_a_hostfile_and_clusters_are_offered_too_and_arrows_choose(folder:
     (folder / "hostfile").write_text("gpu1 slots=4\ngpu2 slots=4\n")
     (folder / "distconsole.toml").write_text('[clusters.lab]\nhosts = ["lab[1-2]"]\n')
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         text = screen_text(app)
         places = ("cluster lab", "./hostfile", "~/.ssh/config", "this machine")
         rows = [text.index(place, text.index("where from")) for place in places]
         assert rows == sorted(rows)
-        await pilot.press("down", "enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("down", "enter")
         assert app.session.hosts == ("gpu1", "gpu2")
-        assert app.session.own is not None
         assert [host.slots for host in app.session.own.cluster.hosts] == [4, 4]
 
 
@@ -202,11 +197,10 @@ async def test_of_hundreds_of_hosts_a_few_are_shown_and_enter_asks_which(
 ) -> None:
     write_ssh_config(home, "".join(f"Host gpu{n:03}\n" for n in range(300)))
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         assert "300" in screen_text(app)
         assert "gpu000, gpu001" in screen_text(app)
-        await pilot.press("enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter")
         assert app.main.prompt.value == "hosts "
         assert app.session.own is None
         completer: LineCompleter = app.main.completer
@@ -222,12 +216,10 @@ async def test_of_hundreds_of_hosts_a_few_are_shown_and_enter_asks_which(
 async def test_a_demo_and_a_run_that_is_followed_choose_no_hosts() -> None:
     app, stage = alone()
     stage.scenes |= {ask.Demo: scenes.training, ask.Attach: scenes.training}
-    async with on_screen(app, stage) as pilot:
-        await pilot.press("d")
-        await settled(app, stage, pilot)
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
-        await pilot.press("2")
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage):
+        await stage.pressed("d")
+        await stage.typed(f"attach {scenes.RUN}")
+        await stage.pressed("2")
         text = screen_text(app)
         assert "NO HOSTS YET" in text
         assert "GPUs" not in text
@@ -265,19 +257,19 @@ async def test_where_no_file_knows_a_host_the_console_opens_on_this_machine(home
 @pytest.mark.usefixtures("folder")
 async def test_hosts_alone_says_which_and_a_wrong_list_leaves_them() -> None:
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "hosts node1 node2")
+    async with on_screen(app, stage):
+        await stage.typed("hosts node1 node2")
         own = app.session.own
-        await typed(app, stage, pilot, "hosts node[3-1]")
+        await stage.typed("hosts node[3-1]")
         assert app.session.own is own
-        await typed(app, stage, pilot, "hosts")
+        await stage.typed("hosts")
         assert "hosts: node1, node2" in screen_text(app)
 
 
 async def test_hosts_takes_and_offers_options_of_hosts_alone(folder: Path) -> None:
     (folder / "machines").write_text("node1\nnode2\n")
     app, stage = alone()
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         completer: LineCompleter = app.main.completer
         offered = {each.word for each in completer.complete("hosts --")}
         assert {"--hosts", "--hostfile", "--cluster", "--python"} <= offered
@@ -287,10 +279,10 @@ async def test_hosts_takes_and_offers_options_of_hosts_alone(folder: Path) -> No
         assert [each.line for each in completer.complete("save --")] == ["save --yes"]
         assert completer.complete("screenshot --") == []
         for options in ("--once", "--json", "--interval 3"):
-            await typed(app, stage, pilot, f"hosts --hosts node1 {shlex.join(options.split())}")
+            await stage.typed(f"hosts --hosts node1 {shlex.join(options.split())}")
             assert "hosts takes only options that say which hosts" in screen_text(app)
             assert app.session.own is None
-        await typed(app, stage, pilot, "hosts --hostfile machines")
+        await stage.typed("hosts --hostfile machines")
         assert app.session.hosts == ("node1", "node2")
 
 

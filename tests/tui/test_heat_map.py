@@ -17,7 +17,7 @@ from distconsole.tui.view_models.heat import Heat, group_ranks, heat_of
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
-from fakes.stage import ATTACH, SMALL, on_screen, on_stage, screen_text, settled, staged, typed
+from fakes.stage import ATTACH, SMALL, on_screen, on_stage, screen_text, staged
 
 HOSTS = {rank: f"gpu{rank // 8:03}" for rank in range(2048)}
 
@@ -61,7 +61,6 @@ def test_the_map_ends_now_and_blames_nobody_for_what_was(*, whole: bool) -> None
     show = {"whole": whole, "lines": 20, "width": 60, "listed": 5}
     then = heat_of(history, "step", range(16), **show)
     now = heat_of(history, "step", range(16), until=scenes.START + 89, **show)
-    assert then is not None
     assert now is not None
     assert [worst.rank for worst in then.worst] == [5]
     assert now.worst == ()
@@ -69,7 +68,6 @@ def test_the_map_ends_now_and_blames_nobody_for_what_was(*, whole: bool) -> None
     assert {row.cells[-10:] for row in now.rows} == {(UNKNOWN,) * 10}
     assert all(UNKNOWN not in row.cells[:-20] for row in now.rows)
     later = heat_of(history, "step", range(16), until=scenes.START + 3600, **show)
-    assert later is not None
     assert (later.count <= 60, later.worst) == (True, ())
 
 
@@ -81,7 +79,6 @@ def test_nobody_is_blamed_for_one_slow_moment_or_where_all_are_even() -> None:
             event = scenes.window(rank, second, scenes.START + second, slow)
             history.apply(event)
     heat = heat_of(history, "step", range(8), whole=False, lines=9, width=40, listed=5)
-    assert heat is not None
     assert heat.worst == ()
 
 
@@ -98,7 +95,6 @@ def test_cells_keep_their_number_while_time_goes_on() -> None:
     for second in range(400):
         history.apply(scenes.window(0, second, scenes.START + second))
         heat = heat_of(history, "step", [0], whole=False, lines=5, width=40, listed=1)
-        assert heat is not None
         assert len(heat.rows[0].cells) <= 40
         assert len(heat.steps) == heat.count == len(heat.rows[0].cells)
         firsts.append((heat.cell_seconds, heat.first))
@@ -112,7 +108,6 @@ def test_the_scale_stands_any_figure(value: float) -> None:
         event = scenes.window(0, second, scenes.START + second)
         history.apply(msgspec.structs.replace(event, metrics={"odd": metric}))
     heat = heat_of(history, "metric odd", [0], whole=False, lines=5, width=40, listed=1)
-    assert heat is not None
     assert heat.rows[0].scale.high > heat.rows[0].scale.low
     assert [heat.rows[0].scale.level(badness) for badness in heat.rows[0].cells][2] == 24
 
@@ -120,61 +115,53 @@ def test_the_scale_stands_any_figure(value: float) -> None:
 @pytest.mark.usefixtures("colours")
 async def test_512_ranks_on_a_small_screen_tell_which_one_and_since_when() -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 512, slow=457)}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
-        await pilot.press("h")
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage):
+        await stage.pressed("h")
         text = screen_text(app)
         assert "step time of 512 ranks" in text
         assert "▲ 457 node58 29.0 ms, 25 s" in text
         assert re.search(r"◆ node\d+ \+\d+, worst of ranks 4\d+-4\d+: 29.0 ms, usual 18.8", text)
-        await pilot.press("enter", "enter", "enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter", "enter", "enter")
         text = screen_text(app)
         assert "rank 457 on node58: each on its own scale" in text
         assert "◆ step time of rank 457: 29.0 ms, usual 18.8, step 590" in text
         assert re.search(
             r"▲ step time .*\n +usual .*\n +loss .*\n +usual .*\n ▲ wait for data", text
         )
-        await pilot.press("down", "enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("down", "enter")
         assert "◆ step time usual: 18.8 ms, step 590" in screen_text(app)
-        await pilot.press("backspace", "backspace", "backspace")
-        await settled(app, stage, pilot)
+        await stage.pressed("backspace", "backspace", "backspace")
         assert "step time of 512 ranks" in screen_text(app)
 
 
 async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         told = app.session.transcript.text()
-        await pilot.press("h", "v")
-        await settled(app, stage, pilot)
+        await stage.pressed("h", "v")
         assert "wait for data of 16 ranks" in screen_text(app)
-        await pilot.press("t")
-        await settled(app, stage, pilot)
+        await stage.pressed("t")
         assert "the whole run" in screen_text(app)
         assert app.session.transcript.text() == told, "its title says what it shows"
-        await typed(app, stage, pilot, "heat loss")
+        await stage.typed("heat loss")
         assert "loss of 16 ranks" in screen_text(app)
-        await typed(app, stage, pilot, "heat nonsense")
+        await stage.typed("heat nonsense")
         assert "nothing called 'nonsense' is known; there is: step, data, rate" in screen_text(app)
-        await typed(app, stage, pilot, "heat step")
+        await stage.typed("heat step")
         assert app.query_one("#heat", HeatMap).rank == 5
-        await typed(app, stage, pilot, "heat")
+        await stage.typed("heat")
         assert "ms/step" in screen_text(app)
 
 
 async def test_the_keys_of_the_plots_lead_from_the_heat_map_to_them() -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 16)}, request=ATTACH)
-    async with on_screen(app, stage, SMALL) as pilot:
+    async with on_screen(app, stage, SMALL):
         for key in ("p", "c"):
             app.main.run_command("clear", quiet=True)
-            await pilot.press("h")
-            await settled(app, stage, pilot)
+            await stage.pressed("h")
             assert app.main.query_one(RunView).shows_heat
             assert "no rank 10 % worse than usual" in screen_text(app)
-            await pilot.press(key)
-            await settled(app, stage, pilot)
+            await stage.pressed(key)
             assert "samples/s" in screen_text(app), key
             assert "h is the heat map again" in screen_text(app)
             assert not app.main.query_one(RunView).shows_heat
@@ -183,11 +170,11 @@ async def test_the_keys_of_the_plots_lead_from_the_heat_map_to_them() -> None:
 @pytest.mark.usefixtures("colours")
 async def test_without_colours_the_shades_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "heat")
+    async with on_screen(app, stage):
+        await stage.typed("heat")
         assert "▀" in screen_text(app)
         monkeypatch.setenv("NO_COLOR", "1")
-        await settled(app, stage, pilot)
+        await stage.settled()
         (line,) = (line for line in screen_text(app).splitlines() if line.startswith(" ▲ node1"))
         assert "·····█████" in line
 
@@ -203,12 +190,12 @@ def lockstep() -> Iterator[Event]:
 
 
 async def test_the_heat_map_begins_with_own_time_where_the_others_wait_for_a_rank() -> None:
-    async with on_stage({ask.Attach: lockstep}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+    async with on_stage({ask.Attach: lockstep}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("heat")
         text = screen_text(app)
         assert "own time of 16 ranks" in text
         assert re.search(r"▲ 5 node1 +17\.0", text)
-        await typed(app, stage, pilot, "heat step")
+        await stage.typed("heat step")
         assert "step time of 16 ranks" in screen_text(app), "what was asked for stays"
 
 
@@ -217,11 +204,15 @@ async def test_the_heat_map_of_another_run_is_of_what_is_known_of_it(
     asked: str, shown: str
 ) -> None:
     runs = iter((lockstep, partial(scenes.large, 16, slow=5)))
-    async with on_stage({ask.Attach: lambda: next(runs)()}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+    async with on_stage({ask.Attach: lambda: next(runs)()}, request=ATTACH) as (
+        app,
+        stage,
+        _pilot,
+    ):
+        await stage.typed("heat")
         assert "own time of 16 ranks" in screen_text(app)
-        await typed(app, stage, pilot, asked)
-        await typed(app, stage, pilot, "attach another-run")
+        await stage.typed(asked)
+        await stage.typed("attach another-run")
         assert app.main.query_one(RunView).shows_heat
         assert f"{shown} of 16 ranks" in screen_text(app)
 
@@ -232,8 +223,8 @@ async def test_silent_ranks_come_before_slow_ones() -> None:
             if not (isinstance(event, Window) and event.rank == 9 and event.step > 200):
                 yield event
 
-    async with on_stage({ask.Attach: hanging}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+    async with on_stage({ask.Attach: hanging}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("heat")
         text = screen_text(app)
         assert "rank 9 on node2 has not finished a step for 40 s" in text
         assert text.index("‖ 9 node2 no step 40 s") < text.index("▲ 5 node1 29.")
@@ -250,13 +241,13 @@ async def test_hostile_names_and_figures_are_shown_as_they_are() -> None:
                 event = msgspec.structs.replace(event, host=odd, metrics=metrics)
             yield event
 
-    async with on_stage({ask.Attach: hostile}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "heat")
+    async with on_stage({ask.Attach: hostile}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("heat")
         for _ in range(6):
-            await typed(app, stage, pilot, "heat next")
+            await stage.typed("heat next")
             lines = screen_text(app).splitlines()
             assert len(lines) <= SMALL[1]
             assert "\u202e" not in "".join(lines)
-        await typed(app, stage, pilot, "heat loss")
+        await stage.typed("heat loss")
         assert "!!!!!" in screen_text(app)
         assert "no number" in screen_text(app)

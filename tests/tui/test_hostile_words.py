@@ -23,17 +23,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.tui.app import ConsoleApp
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    LARGE,
-    SMALL,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-)
+from fakes.stage import ATTACH, LARGE, SMALL, on_screen, on_stage, screen_text, staged
 
 MARKUP = "[bold]x[/red] [@click=app.quit]y[/] [link='z"
 NAN, INFINITE = float("nan"), float("inf")
@@ -143,19 +133,19 @@ async def test_names_lines_and_errors_are_shown_as_they_are_and_nothing_obeys_th
         ask.Check: lambda: odd(scenes.checked(), word),
         ask.Runs: lambda: odd(scenes.past_runs(), word),
     }
-    async with on_stage(told, size, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(told, size, request=ATTACH) as (app, stage, _pilot):
         seen = {}
-        await typed(app, stage, pilot, f"check --only '{MARKUP}")
-        await typed(app, stage, pilot, "check")
-        await typed(app, stage, pilot, "heat")
+        await stage.typed(f"check --only '{MARKUP}")
+        await stage.typed("check")
+        await stage.typed("heat")
         assert obeyed(app) == set()
-        await typed(app, stage, pilot, "heat")
+        await stage.typed("heat")
         for view in VIEWS:
-            await typed(app, stage, pilot, f"view {view}")
+            await stage.typed(f"view {view}")
             seen[view] = screen_text(app)
             assert obeyed(app) == set(), view
-        await typed(app, stage, pilot, f"no such verb {MARKUP}")
-        await typed(app, stage, pilot, "view transcript")
+        await stage.typed(f"no such verb {MARKUP}")
+        await stage.typed("view transcript")
         seen["transcript"] = screen_text(app)
         assert app.is_running
     if kind == "markup":
@@ -170,9 +160,9 @@ async def test_what_is_rung_has_one_sequence_and_nothing_of_a_nodes(
     monkeypatch.setattr(ConsoleApp, "to_terminal", lambda _, sequence: written.append(sequence))
     word = WORDS["escapes"]
     app, stage = staged({ask.Run: lambda: odd(scenes.failing(), word), ask.Top: tuple})
-    async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "run x.py")
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage):
+        await stage.typed("run x.py")
+        await stage.settled()
     rung = "".join(written)
     assert rung.startswith("\x07\x1b]9;")
     assert rung.count("\x1b") == 2

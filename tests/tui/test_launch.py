@@ -40,11 +40,8 @@ from fakes.stage import (
     Stage,
     on_screen,
     on_stage,
-    planned,
     screen_text,
-    settled,
     staged,
-    typed,
     until,
     write,
 )
@@ -66,7 +63,7 @@ async def opened(app: ConsoleApp, stage: Stage, pilot: Pilot[int], line: str = "
     """Go to the form with ``line`` in the prompt."""
     app.query_one(Prompt).offer(line)
     await pilot.press("ctrl+n")
-    await planned(app, stage, pilot)
+    await stage.planned()
 
 
 def looked(stage: Stage) -> list[ask.Run]:
@@ -154,7 +151,7 @@ async def test_every_option_of_run_is_in_the_form_as_in_the_help_and_the_usual_o
         for words in ("Start", "[x] node1", "[x] node2", f"{len(rows) - len(IN_SIGHT)} more"):
             assert words in text
         await pilot.click("#launch-more")
-        await settled(app, stage, pilot)
+        await stage.settled()
         titles = [each.title_text.strip("─ ").split(" ─")[0] for each in app.query(Section)]
         headings = [each.value.capitalize() for each in Heading][
             1:-1
@@ -165,7 +162,7 @@ async def test_every_option_of_run_is_in_the_form_as_in_the_help_and_the_usual_o
             name = "Script" if heading is Heading.OPTIONS else heading.value.capitalize()
             assert section.title_text.lstrip("─ ").startswith(name)
         field(app, "slurm").editor.focus()
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert field(app, "slurm").region.height == 1
         for _ in range(50):
             await pilot.pause(0.05)
@@ -205,7 +202,7 @@ async def test_the_plan_follows_what_is_typed() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
         await opened(app, stage, pilot)
         await write(pilot, "train")
-        await planned(app, stage, pilot)
+        await stage.planned()
         assert looked(stage)[-1].script == "train"
         text = screen_text(app)
         for words in (
@@ -234,7 +231,7 @@ async def test_a_field_that_is_empty_shows_what_is_taken_now() -> None:
             "notify": "bell,desktop",
         }
         await write(pilot, "train")
-        await planned(app, stage, pilot)
+        await stage.planned()
         now = {name: each.placeholder for name, each in told.items() if isinstance(each, Input)}
         assert now == before | {"nproc": "2", "nnodes": "2"}
         assert "auto: torch" in screen_text(app)
@@ -343,7 +340,7 @@ async def test_a_plan_that_nobody_waits_for_any_more_is_left_and_changes_nothing
         control = stage.controls[[type(each) for each in stage.asked].index(ask.Foresee)]
         assert control.asked is not None
         held.set()
-        await planned(app, stage, pilot)
+        await stage.planned()
         assert "4 ranks by torch" in screen_text(app)
 
 
@@ -388,7 +385,7 @@ async def test_what_is_wrong_stands_at_its_field_and_nothing_starts() -> None:
                 assert field(app, name).region.height == 2, "a folded field opens for its mistake"
             assert app.query_one("#launch-start", Button).disabled, what
             await pilot.press("ctrl+s")
-            await planned(app, stage, pilot)
+            await stage.planned()
             assert app.main.view == "launch"
             assert launched(stage) == [], what
             assert "not started" in screen_text(app), what
@@ -403,7 +400,7 @@ async def test_a_host_that_is_away_is_said_at_once_and_left_out_by_a_key() -> No
         assert "not reached: node2: connection refused" in " ".join(screen_text(app).split())
         app.query_one(HostTable).focus()
         await pilot.press("down", "space")
-        await planned(app, stage, pilot)
+        await stage.planned()
         assert app.query_one(Prompt).value == "run --hosts node1 train.py"
         assert [each.where.hosts for each in looked(stage)] == ["node1"]
         await pilot.press("a")
@@ -436,12 +433,9 @@ async def test_slots_that_the_line_gives_stay_when_hosts_are_chosen() -> None:
         assert app.query_one(Prompt).value == "run x.py"
 
 
-async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "distconsole.toml").write_text("[hosts.b]\nport = 23\n")
-    hosts = tmp_path / "hosts"
+async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(cwd: Path) -> None:
+    (cwd / "distconsole.toml").write_text("[hosts.b]\nport = 23\n")
+    hosts = cwd / "hosts"
     hosts.write_text("a slots=2 port=2222\nb\nc user=me\n")
     app, stage = staged(
         SCENES, request=ask.OpenConsole(where=ask.Where(hostfile=str(hosts), python="/p"))
@@ -453,8 +447,7 @@ async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(
         await pilot.pause()
         assert app.query_one(Prompt).value == "run --hosts a:2/2222,b x.py"
         app.query_one(Prompt).offer("run --hosts a,c x.py")
-        await pilot.press("enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter")
         (run,) = [each for each in stage.asked if isinstance(each, ask.Run)]
         assert run.where.hosts == "a/2222,me@c"
         with app.session(ask.Where(hosts="a,z")) as session:
@@ -478,7 +471,7 @@ async def test_a_start_starts_exactly_the_line_and_only_once(way: str) -> None:
             else:
                 app.query_one(Prompt).focus()
                 await pilot.press("enter")
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert app.main.view == "run"
         asked = parse_line(line)
         assert isinstance(asked, ask.Run)
@@ -515,23 +508,21 @@ async def test_a_start_waits_for_the_plan_and_an_edit_takes_it_back() -> None:
         held.set()
         while not launched(stage):
             await pilot.pause(0.02)
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert [each.script for each in launched(stage)] == ["trainFalse.py"]
 
 
 async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("ctrl+o")
-        await settled(app, stage, pilot)
+        await stage.pressed("ctrl+o")
         text = screen_text(app)
         for words in ("■ stopped", "✗ failed", "tools.prepare", "train.py --epochs 3"):
             assert words in text
         await pilot.press("down", "down", "enter")
-        await planned(app, stage, pilot)
+        await stage.planned()
         assert app.query_one(Prompt).value == "run --hosts node2 --module tools.prepare"
         assert launched(stage) == []
-        await pilot.press("ctrl+o")
-        await settled(app, stage, pilot)
+        await stage.pressed("ctrl+o")
         await pilot.press("escape")
         assert "4 ranks by torch" in screen_text(app)
 
@@ -540,8 +531,7 @@ async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_
     None
 ):
     async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("f5", "ctrl+o")
-        await settled(app, stage, pilot)
+        await stage.pressed("f5", "ctrl+o")
         last = app.query_one(LaunchView).last
         assert app.focused is last
         app.main.focus_view()
@@ -552,8 +542,7 @@ async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_
 async def test_the_command_for_a_shell_does_the_same_without_the_console() -> None:
     async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         await opened(app, stage, pilot, "run --env A='b c' train.py")
-        await pilot.press("ctrl+y")
-        await settled(app, stage, pilot)
+        await stage.pressed("ctrl+y")
         command = "distconsole run --hosts node1,node2 --env 'A=b c' train.py"
         assert f"copied: {command}" in screen_text(app)
         assert app.clipboard == command
@@ -581,9 +570,9 @@ async def test_the_mouse_does_all_of_it() -> None:
         await pilot.click("#launch-hosts", offset=(5, 2))
         await pilot.pause()
         assert app.query_one(Prompt).value == "run --hosts node1 train.py"
-        await planned(app, stage, pilot)
+        await stage.planned()
         await pilot.click("#launch-start", times=2)
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert len(launched(stage)) == 1
 
 
@@ -603,10 +592,10 @@ async def test_another_verb_at_the_prompt_is_no_launch_and_stays() -> None:
         await write(pilot, "3")
         await pilot.pause()
         assert app.query_one(Prompt).value == "run train.py23"
-        await typed(app, stage, pilot, "view cluster")
+        await stage.typed("view cluster")
         assert app.query_one(Prompt).value == ""
         await pilot.press("ctrl+n")
-        await planned(app, stage, pilot)
+        await stage.planned()
         assert app.query_one(Prompt).value == "run train.py23"
 
 
@@ -638,14 +627,13 @@ async def test_odd_names_are_shown_as_they_are(size: tuple[int, int]) -> None:
             assert held.isprintable()
             if held == draft_of(request).line():
                 assert parse_line(held) == request
-        await pilot.press("ctrl+o")
-        await settled(app, stage, pilot)
+        await stage.pressed("ctrl+o")
         assert "[bold]x[/red]" in screen_text(app)
         await pilot.press("enter")
-        await planned(app, stage, pilot)
+        await stage.planned()
         assert "no line holds all of this" in " ".join(screen_text(app).split())
         await pilot.press("ctrl+s")
-        await planned(app, stage, pilot)
+        await stage.planned()
         assert launched(stage) == [], "what cannot be shown is not started"
 
 
@@ -656,9 +644,8 @@ async def test_the_list_of_launches_hides_secrets_among_the_arguments() -> None:
                 words = ("--lr", "1", "--api-key", "marker", "logger.token=marker")
                 yield LaunchKept(summary=each.summary, request=ask.Run("t.py", words))
 
-    async with on_stage(SCENES | {ask.Launches: kept}, LARGE) as (app, stage, pilot):
-        await pilot.press("ctrl+o")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES | {ask.Launches: kept}, LARGE) as (app, stage, _pilot):
+        await stage.pressed("ctrl+o")
         text = screen_text(app)
     assert "t.py --lr 1 --api-key *** " in text
     assert "marker" not in text

@@ -1,7 +1,6 @@
 """Claims about how a session ends, how much drawing costs in messages, and what never loads the screen."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -24,18 +23,8 @@ from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.agents import AgentNode
-from fakes.stage import (
-    ATTACH,
-    CONSOLE,
-    LARGE,
-    SMALL,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-)
+from fakes.stage import ATTACH, CONSOLE, LARGE, SMALL, on_screen, on_stage, screen_text, staged
+from suite.programs import run_to_end
 
 SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts}
 
@@ -54,7 +43,6 @@ async def test_quitting_leaves_the_run_and_says_so() -> None:
         assert not app.is_running
         assert app.session.end() == [scenes.RUN]
     attach = next(c for r, c in zip(stage.asked, stage.controls, strict=True) if r == ATTACH)
-    assert attach.asked is not None
     assert attach.asked.wish is Wish.LEAVE
 
 
@@ -70,7 +58,6 @@ async def test_whatever_fingers_type_to_leave_leaves(word: str) -> None:
 async def test_the_exit_code_of_attach_is_that_of_the_run_and_its_end_is_said() -> None:
     async with on_stage(SCENES | {ask.Attach: scenes.failing}, request=ATTACH) as (app, _, _):
         pass
-    assert app.session.first is not None
     assert app.session.first.exit_code == 1
     (farewell,) = app.session.farewell()
     assert farewell.startswith(f"{scenes.RUN} failed")
@@ -85,11 +72,11 @@ async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
         yield DemoEnded(run="demo-7", exit_code=0, torch_lacks=("sklearn",))
 
     request = ask.Demo()
-    async with on_stage({ask.Demo: demo}, request=request) as (app, stage, pilot):
-        await settled(app, stage, pilot)
+    async with on_stage({ask.Demo: demo}, request=request) as (app, stage, _pilot):
+        await stage.settled()
         assert app.main.view == "run"
         assert "test_accuracy 0.9739" in screen_text(app)
-        await typed(app, stage, pilot, "view check")
+        await stage.typed("view check")
         assert app.main.view == "check"
         assert "✓ HEALTHY  nothing wrong in 8 of 10 checks, 2 not done" in screen_text(app)
         assert "the demo is over" in screen_text(app)
@@ -104,8 +91,8 @@ async def test_the_demo_says_what_to_look_at_above_its_view() -> None:
         yield DemoStep(number=1, of=2, title="check", look="what is found")
         yield from scenes.checked(ok=True)
 
-    async with on_stage({ask.Demo: demo}, SMALL, request=ask.Demo()) as (app, stage, pilot):
-        await settled(app, stage, pilot)
+    async with on_stage({ask.Demo: demo}, SMALL, request=ask.Demo()) as (app, stage, _pilot):
+        await stage.settled()
         assert screen_text(app).splitlines()[1].strip() == "1 of 2 · check: look at what is found"
 
 
@@ -127,10 +114,9 @@ async def test_a_slow_screen_loses_nothing_of_the_picture() -> None:
         return post(message)  # type: ignore[arg-type]
 
     app.post_message = counted  # type: ignore[assignment,method-assign]
-    async with on_screen(app, stage) as pilot:
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage):
+        await stage.settled()
         task = app.session.shown_run()
-        assert task is not None
         assert len(task.log_buffer) == flood
         assert f"line {flood - 1}" in screen_text(app)
     assert posted < flood / 20
@@ -139,7 +125,7 @@ async def test_a_slow_screen_loses_nothing_of_the_picture() -> None:
 async def test_one_rank_that_moves_draws_one_line() -> None:
     app, stage = staged({ask.Attach: partial(scenes.training, 16), ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
-        await settled(app, stage, pilot)
+        await stage.settled()
         table = app.query_one("#ranks", LineTable)
         drawn: list[int] = []
         make = table.render_line
@@ -150,7 +136,6 @@ async def test_one_rank_that_moves_draws_one_line() -> None:
 
         table.render_line = counted  # type: ignore[assignment,method-assign]
         task = app.session.shown_run()
-        assert task is not None
         task.fold(scenes.window(3, 600, scenes.MINUTE_LATER))
         app.main.draw_now()
         app.main.redraw()
@@ -160,9 +145,9 @@ async def test_one_rank_that_moves_draws_one_line() -> None:
 
 async def test_a_run_that_this_sitting_follows_is_listed_as_running() -> None:
     app, stage = staged(SCENES | {ask.Runs: scenes.past_runs}, request=CONSOLE)
-    async with on_screen(app, stage, SMALL) as pilot:
-        await typed(app, stage, pilot, "attach digits")
-        await typed(app, stage, pilot, "view runs")
+    async with on_screen(app, stage, SMALL):
+        await stage.typed("attach digits")
+        await stage.typed("view runs")
         assert "● running" in screen_text(app)
         assert len([request for request in stage.asked if isinstance(request, ask.Runs)]) == 1
 
@@ -188,14 +173,7 @@ def test_the_headless_program_never_loads_the_screen(
         "print(code, 'textual' in sys.modules, file=sys.stderr)"
     )
     (tmp_path / "train.py").write_text("import torch.distributed\n")
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-c", program], cwd=tmp_path)
     node.close()
     assert done.stderr.splitlines()[-1].endswith("False"), done.stderr
 

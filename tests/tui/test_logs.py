@@ -17,18 +17,7 @@ from distconsole.tui.widgets.log_sides import Counted
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import Plot
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    LARGE,
-    SMALL,
-    on_screen,
-    on_stage,
-    read,
-    screen_text,
-    settled,
-    staged,
-    typed,
-)
+from fakes.stage import ATTACH, LARGE, SMALL, on_screen, on_stage, read, screen_text, staged
 
 
 async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
@@ -42,7 +31,7 @@ async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
 async def test_what_several_ranks_say_is_one_line_and_each_keeps_its_order() -> None:
     app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         lines = await shown(app, pilot)
         assert sum("epoch 0" in line for line in lines) == 1
         (epoch,) = [line for line in lines if "epoch 1" in line]
@@ -75,21 +64,21 @@ FILTERS = {
 async def test_a_filter_shows_what_fits_and_nothing_else() -> None:
     app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         for wanted, (there, gone) in FILTERS.items():
-            await typed(app, stage, pilot, f"filter {wanted}")
+            await stage.typed(f"filter {wanted}")
             text = "\n".join((await shown(app, pilot))[2:])
             assert all(words in text for words in there), wanted
             assert not any(words in text for words in gone), wanted
-            await typed(app, stage, pilot, "filter")
+            await stage.typed("filter")
             assert "epoch 2" in "\n".join(await shown(app, pilot)), wanted
 
 
 async def test_a_filter_that_cannot_be_read_says_so_and_changes_nothing() -> None:
     app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "view logs")
-        await typed(app, stage, pilot, "filter /(/")
+        await stage.typed("view logs")
+        await stage.typed("filter /(/")
         assert "not a regular expression" in screen_text(app)
         assert "epoch 2" in "\n".join(await shown(app, pilot))
 
@@ -103,16 +92,15 @@ async def test_a_filter_and_a_search_are_left_behind_with_their_run() -> None:
 
     app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
-        await typed(app, stage, pilot, "view logs")
-        await typed(app, stage, pilot, "filter 0")
-        await typed(app, stage, pilot, "find epoch 2")
+        await stage.typed("view logs")
+        await stage.typed("filter 0")
+        await stage.typed("find epoch 2")
         lines = await shown(app, pilot)
         assert "1 error (of rank 2, hidden by the filter)" in lines[0]
-        await pilot.press("x")
-        await settled(app, stage, pilot)
+        await stage.pressed("x")
         assert "the first error, of rank 2, is hidden by the filter" in screen_text(app)
-        await typed(app, stage, pilot, "attach another-run")
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("attach another-run")
+        await stage.typed("view logs")
         lines = await shown(app, pilot)
         assert "1 error (of rank 2)" in lines[0]
         assert "filter 0" not in lines[1]
@@ -125,7 +113,7 @@ async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
         return [scenes.plan(2), *(scenes.log(0, f"step {n} of it") for n in range(500))]
 
     async with on_stage({ask.Attach: many, ask.Top: tuple}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         await pilot.press("g", "slash", *"Step", "space", "3", "0")
         assert app.query_one(Prompt).value == "find Step 30"
         text = "\n".join(await shown(app, pilot))
@@ -136,8 +124,7 @@ async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
         text = "\n".join(await shown(app, pilot))
         assert "'step 30': 2 of 11" in text
         assert "step 300 of it" in text
-        await pilot.press("N", "N")
-        await settled(app, stage, pilot)
+        await stage.pressed("N", "N")
         assert "no line before" in screen_text(app)
 
 
@@ -148,14 +135,12 @@ async def test_a_search_from_the_ranks_counts_and_marks_while_it_is_typed() -> N
     async with on_stage({ask.Attach: many, ask.Top: tuple}, request=ATTACH) as (app, stage, pilot):
         await pilot.press("slash", *"step", "space", "4", "9", "9")
         await read(app, pilot)
-        await pilot.press("backspace")
-        await settled(app, stage, pilot)
+        await stage.pressed("backspace")
         assert app.main.view == "run"
         assert "'step 49': 11 of 11" in screen_text(app)
         tail = app.query_one("#tail", LogTail)
         assert tail.found is not None
-        await pilot.press("escape")
-        await settled(app, stage, pilot)
+        await stage.pressed("escape")
         assert tail.found is None
 
 
@@ -173,19 +158,18 @@ async def test_the_first_error_is_the_first_by_time_not_by_arrival() -> None:
 
     app, stage = staged({ask.Attach: scene, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         tail = app.query_one("#log-lines", LogTail)
         await pilot.press("x")
         assert "it began here" in "\n".join(await shown(app, pilot))
         assert not tail.follows
         await pilot.press("E")
         assert "came first, printed later" in "\n".join(await shown(app, pilot))
-        await pilot.press("e", "e")
-        await settled(app, stage, pilot)
+        await stage.pressed("e", "e")
         assert "no error after this line" in screen_text(app)
-        await typed(app, stage, pilot, "lines at 50s")
+        await stage.typed("lines at 50s")
         assert "line 50" in "\n".join(await shown(app, pilot))
-        await typed(app, stage, pilot, "lines end")
+        await stage.typed("lines end")
         assert tail.follows
 
 
@@ -199,13 +183,13 @@ async def test_bars_are_one_living_line_a_rank_and_few_for_many() -> None:
 
     app, stage = staged({ask.Attach: partial(bars, 2), ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         lines = await shown(app, pilot)
         assert sum("/100" in line for line in lines) == 2
         assert "NO LINES YET" in lines[0]
     app, stage = staged({ask.Attach: partial(bars, 64), ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         (bar,) = [line for line in await shown(app, pilot) if "/100" in line]
         assert "all 64" in bar
         assert "40-46%" in bar
@@ -246,7 +230,7 @@ async def test_whatever_is_printed_is_shown_harmless_and_in_its_place(
 
     app, stage = staged({ask.Attach: scene, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage, size) as pilot:
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         seen = ""
         await pilot.press("g")
         for _ in range(30):
@@ -267,8 +251,8 @@ async def test_whatever_is_printed_is_shown_harmless_and_in_its_place(
 async def test_a_line_is_copied_as_plain_text() -> None:
     app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "view logs")
-        await typed(app, stage, pilot, "filter 1 loss")
+        await stage.typed("view logs")
+        await stage.typed("filter 1 loss")
         await pilot.press("up", "y")
         assert app.clipboard == "rank 1 loss 0.11"
 
@@ -283,11 +267,11 @@ async def test_a_million_lines_later_the_first_ones_are_read_back() -> None:
 
     app, stage = staged({ask.Attach: flood, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         assert f"line {count - 1} of many" in "\n".join(await shown(app, pilot))
         await pilot.press("g")
         assert "line 0 of many" in "\n".join(await shown(app, pilot))
-        await typed(app, stage, pilot, "lines at 16s")
+        await stage.typed("lines at 16s")
         assert "line 16000 of many" in "\n".join(await shown(app, pilot))
         await pilot.press("w", "end")
         assert f"line {count - 1} of many" in "\n".join(await shown(app, pilot))
@@ -296,12 +280,12 @@ async def test_a_million_lines_later_the_first_ones_are_read_back() -> None:
 async def test_a_rank_is_chosen_beside_the_lines_and_a_moment_above_them() -> None:
     app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         table: LineTable[Counted] = app.query_one("#log-ranks", LineTable)
         said = [(str(row.name), sum(row.counts), row.counts[Level.ERROR]) for row in table.rows]
         assert said[:3] == [("all", 30, 1), ("▲ 2", 12, 1), ("● 0", 6, 0)]
         assert "those with errors first" in screen_text(app)
-        await typed(app, stage, pilot, "filter -epoch")
+        await stage.typed("filter -epoch")
         table.focus()
         await pilot.press("down", "enter")
         lines = await shown(app, pilot)
@@ -314,5 +298,4 @@ async def test_a_rank_is_chosen_beside_the_lines_and_a_moment_above_them() -> No
         half = next(x for x in range(plot.size.width) if (plot.x_at(x) or 0) > 15)
         await pilot.click(plot, offset=(half, 2))
         row = app.query_one("#log-lines", LogTail).row_under_cursor()
-        assert row is not None
         assert row.t == scenes.START + 20

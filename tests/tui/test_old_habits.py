@@ -19,18 +19,7 @@ from distconsole.tui.views.runs import RunRow
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    LARGE,
-    asked,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-    until,
-)
+from fakes.stage import ATTACH, LARGE, on_screen, on_stage, screen_text, staged, until
 
 SCENES = {
     ask.Attach: scenes.talking,
@@ -73,7 +62,7 @@ async def test_every_key_of_other_programs_gets_an_answer() -> None:
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         keymap, prompt = app.main.shortcuts.keymap, app.main.prompt
         for view in ("cluster", "run", "logs", "check", "runs", "help", "transcript"):
-            await typed(app, stage, pilot, "check" if view == "check" else f"view {view}")
+            await stage.typed("check" if view == "check" else f"view {view}")
             assert app.main.mode is Mode.VIEW
             given = {key: press(app, key) for key in (*MOVES, *TYPES, *SAYS)}
             wanted = {**dict.fromkeys(MOVES, "moves"), **dict.fromkeys(TYPES, "types")}
@@ -91,11 +80,10 @@ async def test_every_key_of_other_programs_gets_an_answer() -> None:
 async def test_words_and_lines_on_the_screen_are_found() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
         await pilot.press("/")
-        await pilot.press(*"node2", "enter")
-        await settled(app, stage, pilot)
+        await stage.pressed(*"node2", "enter")
         assert app.query_one("#prompt", Prompt).placeholder == "'node2': 1 of 1"
         await pilot.press("n")
-        await typed(app, stage, pilot, "find nowhere")
+        await stage.typed("find nowhere")
         assert "nothing here has 'nowhere'" in screen_text(app)
 
 
@@ -106,7 +94,7 @@ async def test_what_is_found_in_help_is_marked_until_help_is_shown_again() -> No
         return [text.plain[s.start : s.end] for s in text.spans if s.style == "reverse"]
 
     async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view help")
+        await stage.typed("view help")
         await pilot.press("/", *"host")
         shown = app.query_one("#help Static", Words)
         count = str(shown.content).lower().count("host")
@@ -114,14 +102,14 @@ async def test_what_is_found_in_help_is_marked_until_help_is_shown_again() -> No
         await pilot.press("s")
         assert {each.lower() for each in marked(app)} == {"hosts"}
         await pilot.press("enter")
-        await typed(app, stage, pilot, "view cluster")
-        await typed(app, stage, pilot, "view help")
+        await stage.typed("view cluster")
+        await stage.typed("view help")
         assert marked(app) == []
 
 
 async def test_rows_are_found_while_words_are_typed_from_where_the_reader_was() -> None:
     async with on_stage({ask.Runs: scenes.past_runs}) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view runs")
+        await stage.typed("view runs")
         table: LineTable[RunRow] = app.query_one("#runs-table", LineTable)
 
         def at() -> str:
@@ -135,18 +123,17 @@ async def test_rows_are_found_while_words_are_typed_from_where_the_reader_was() 
         assert at() == "002"
         await pilot.press("backspace")
         assert at() == "003", "not from where an earlier word was found"
-        await pilot.press("enter", "n")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter", "n")
         assert at() == "002"
         assert app.query_one("#prompt", Prompt).placeholder == "'digits-1121-00': 3 of 4"
 
 
 async def test_who_leaves_is_told_once_what_becomes_of_a_run() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await stage.typed(f"attach {scenes.RUN}")
         app.session.clocks = Clocks(app.session.clocks.unix, count().__next__)  # time goes on
         await pilot.press("Q")
-        await asked(app, stage, pilot)
+        await stage.question()
         assert f"{scenes.RUN} goes on" in screen_text(app)
         assert "is ended" not in screen_text(app)
 
@@ -158,7 +145,7 @@ async def test_who_leaves_a_run_is_asked_and_told_that_it_goes_on() -> None:
         await pilot.press("q")
         assert app.main.view == "run"
         await pilot.press("q")
-        await asked(app, stage, pilot)
+        await stage.question()
         assert f"{scenes.RUN} goes on" in screen_text(app)
         assert "ASK" in screen_text(app)
         await pilot.press("n", "q")
@@ -181,9 +168,8 @@ async def test_every_way_out_of_other_programs_leaves_where_nothing_goes_on(
 
 
 async def test_ctrl_z_without_a_shell_says_so() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("ctrl+z")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed("ctrl+z")
         assert "no shell to go back to" in screen_text(app)
 
 
@@ -212,34 +198,33 @@ async def test_what_is_typed_before_the_views_stand_is_taken_when_they_do() -> N
 
 
 async def test_the_line_of_keys_has_none_for_what_is_not_there() -> None:
-    async with on_stage({ask.Check: scenes.checked}, LARGE) as (app, stage, pilot):
+    async with on_stage({ask.Check: scenes.checked}, LARGE) as (app, stage, _pilot):
         for view, without in (("run", "why"), ("logs", "first error"), ("check", "this again")):
-            await typed(app, stage, pilot, f"view {view}")
+            await stage.typed(f"view {view}")
             keys = screen_text(app).splitlines()[-1]
             assert "prompt" in keys
             assert [word for word in (without, "sort", "filter", "copy") if word in keys] == []
         assert "F7 check" in keys
-        await typed(app, stage, pilot, "check")
+        await stage.typed("check")
         keys = screen_text(app).splitlines()[-1]
         assert "this again" in keys
         # The check is over, and its finding says what to do in prose.
         assert [word for word in ("x cancel", "copy", "next found") if word in keys] == []
-        await typed(app, stage, pilot, "help")
+        await stage.typed("help")
         assert "next found" not in screen_text(app).splitlines()[-1]
-        await pilot.press("slash", *"cluster", "enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("slash", *"cluster", "enter")
         assert screen_text(app).splitlines()[-1].startswith(" VIEW   n next found  N found before")
 
 
 async def test_y_is_among_the_keys_where_a_finding_has_a_command() -> None:
     app, stage = staged({ask.Attach: scenes.straggling}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_screen(app, stage, LARGE):
         assert "y copy" not in screen_text(app).splitlines()[-1]
         found = msgspec.structs.replace(
             list(scenes.straggling())[-1], hint=f"distconsole why {scenes.RUN}"
         )
         app.session.tasks[0].fold(found)
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert "y copy" in screen_text(app).splitlines()[-1]
 
 
@@ -255,11 +240,9 @@ async def test_the_bar_names_the_digits_that_work_and_f_keys_where_digits_are_ty
 
         for name, view in TABS.items():
             assert f" {name}" in bar()
-            await pilot.press(name[0])
-            await settled(app, stage, pilot)
+            await stage.pressed(name[0])
             assert app.main.view == view
-        await pilot.press("colon")
-        await settled(app, stage, pilot)
+        await stage.pressed("colon")
         assert "F2 cluster" in bar()
         assert "2 cluster" not in bar().replace("F2 cluster", "")
         await pilot.press("2")
@@ -288,9 +271,9 @@ async def test_escape_takes_the_filter_away_before_it_leaves_the_view() -> None:
             ("runs", "state=failed"),
             ("cluster", "util<10"),
         ):
-            await typed(app, stage, pilot, "view check")
-            await typed(app, stage, pilot, f"view {view}")
-            await typed(app, stage, pilot, f"filter {text}")
+            await stage.typed("view check")
+            await stage.typed(f"view {view}")
+            await stage.typed(f"filter {text}")
             assert app.main.views.is_filtered
             await pilot.press("escape")
             assert not app.main.views.is_filtered

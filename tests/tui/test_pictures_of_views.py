@@ -93,7 +93,6 @@ FORM = {ask.Top: scenes.hosts, ask.Foresee: scenes.foreseen, ask.Launches: scene
 def five_minutes(app: ConsoleApp) -> None:
     """Let the hosts have been watched for five minutes, in which they begin to work."""
     task = app.session.load_task
-    assert task is not None
     with task.lock:
         load, samples = task.load, (*task.load.nodes.values(), *task.load.gpus.values())
         for kept in (load.cpu, load.net, load.disk, load.memory, load.use, load.gpu_memory):
@@ -187,9 +186,8 @@ PAGES = {
 
 
 @pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def laptop(monkeypatch: pytest.MonkeyPatch, cwd: Path) -> None:
     """Whatever machine this is, its name is the same; the folder is empty."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socket.gethostname", lambda: "laptop")
 
 

@@ -19,7 +19,7 @@ from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.tiles import Tiles
 from fakes import scenes
-from fakes.stage import ATTACH, on_stage, screen_text, typed
+from fakes.stage import ATTACH, on_stage, screen_text
 
 
 class Hands:
@@ -106,8 +106,8 @@ def test_a_task_yields_to_input_before_each_event() -> None:
 async def test_what_a_key_changes_is_drawn_without_waiting_for_the_next_moment_of_drawing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view run")
+    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("view run")
         drawn = asyncio.Event()
         monkeypatch.setattr(app, "_display", lambda *_: drawn.set())
         # Textual's own moments of drawing do not come any more, and a busy machine is given time.
@@ -119,8 +119,8 @@ async def test_what_a_key_changes_is_drawn_without_waiting_for_the_next_moment_o
 
 
 async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
-    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view run")
+    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("view run")
         assert "rank 3" in screen_text(app)
         unhurried(app.input_priority)
         drawn: list[object] = []
@@ -138,8 +138,8 @@ async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
 
 
 async def test_no_rows_of_the_log_are_made_while_a_key_waits() -> None:
-    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view logs")
+    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("view logs")
         logs, priority = app.query_one(LogsView), app.input_priority
         unhurried(priority)
         advanced: list[float] = []
@@ -156,8 +156,8 @@ async def test_no_rows_of_the_log_are_made_while_a_key_waits() -> None:
 async def test_a_picture_that_is_being_made_is_given_up_for_a_key_but_not_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view run")
+    async with on_stage({type(ATTACH): scenes.straggling}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("view run")
         views, priority = app.main.views, app.input_priority
         unhurried(priority)
         shown: list[object] = []
@@ -172,7 +172,6 @@ async def test_a_picture_that_is_being_made_is_given_up_for_a_key_but_not_again_
         def tick_with_news() -> int:
             priority.answer()
             priority._not_before = 0.0
-            assert views.shown_task is not None
             views.shown_task.version += 1
             views._rest_until = 0.0
             app.main.tick()

@@ -16,61 +16,47 @@ from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import REST_SECONDS, Question, RestOfAnswer
 from distconsole.tui.theme.themes import NAMES
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    LARGE,
-    asked,
-    keep_run,
-    on_stage,
-    screen_text,
-    settled,
-    typed,
-    until,
-)
+from fakes.stage import ATTACH, LARGE, keep_run, on_stage, screen_text, until
 
 SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.checked}
 
 
 @pytest.mark.parametrize("end", ["enter", "ctrl+j"])  # as typed before the screen was there
 async def test_a_typed_verb_is_asked_for_and_its_view_is_shown(end: str) -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press(*":check", "space", *"--only", "space", *"os", end)
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed(*":check", "space", *"--only", "space", *"os", end)
         assert ask.Check(only=("os",)) in stage.asked
         assert app.main.view == "check"
         assert "NOT HEALTHY" in screen_text(app)
 
 
-async def test_what_a_line_leaves_open_the_configuration_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = tmp_path / "distconsole.toml"
+async def test_what_a_line_leaves_open_the_configuration_says(cwd: Path) -> None:
+    config = cwd / "distconsole.toml"
     config.write_text('[run]\nnproc = 4\nsync = true\n[check]\nskip = ["gpu"]\n')
-    async with on_stage(SCENES, LARGE) as (app, stage, pilot):
-        await typed(app, stage, pilot, "run --nproc 2 train.py")
-        await typed(app, stage, pilot, "check")
+    async with on_stage(SCENES, LARGE) as (app, stage, _pilot):
+        await stage.typed("run --nproc 2 train.py")
+        await stage.typed("check")
         stage.ended.set()
         run, check = stage.asked[-2:]
         where = ask.Where(hosts="node1,node2")  # the console's own
         assert run == ask.Run("train.py", where=where, nproc="2", sync=True)
         assert check == ask.Check(skip=("gpu",))
         config.write_text("[run\n")
-        await typed(app, stage, pilot, "check")
+        await stage.typed("check")
         assert f"error: {config}" in screen_text(app)
         assert len(stage.asked) == 3
 
 
 async def test_a_wrong_verb_is_answered_with_the_nearest_one() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, "chek")
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.typed("chek")
         assert "Did you mean 'check'" in screen_text(app)
         assert [type(request) for request in stage.asked] == [ask.Top]
 
 
 async def test_the_view_has_the_focus_again_after_a_verb() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, "check")
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.typed("check")
         assert app.main.mode is Mode.VIEW
         assert app.query_one(Prompt).value == ""
 
@@ -107,7 +93,7 @@ async def test_the_rules_of_checks_are_loaded_for_lines_that_name_checks_alone(
     monkeypatch.setattr(completion_index, "checks_by_id", by_id)
     async with on_stage(SCENES | {ask.Run: scenes.training}) as (app, stage, pilot):
         await pilot.press(*":runs", "tab", "ctrl+u")
-        await typed(app, stage, pilot, "run train.py")
+        await stage.typed("run train.py")
         assert any(isinstance(request, ask.Run) for request in stage.asked)
         assert not loaded
         found = app.main.completer.complete("check --only gpu")
@@ -120,15 +106,15 @@ async def test_the_rules_of_checks_are_loaded_for_lines_that_name_checks_alone(
 
 async def test_a_run_that_is_followed_completes_by_its_name() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await stage.typed(f"attach {scenes.RUN}")
         await pilot.press(*":stop", "space", "d", "tab")
         assert app.query_one(Prompt).value.strip() == f"stop {scenes.RUN}"
 
 
 async def test_lines_are_kept_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history"
-    async with on_stage(SCENES, history=path) as (app, stage, pilot):
-        await typed(app, stage, pilot, "check")
+    async with on_stage(SCENES, history=path) as (_app, stage, _pilot):
+        await stage.typed("check")
     assert path.read_text() == "check\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -144,9 +130,8 @@ async def test_up_brings_back_the_line_typed_in_an_earlier_sitting(tmp_path: Pat
 
 
 async def test_a_key_does_what_its_line_does() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("f7")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed("f7")
         assert ask.Check() in stage.asked
         assert app.main.view == "check"
 
@@ -154,15 +139,14 @@ async def test_a_key_does_what_its_line_does() -> None:
 async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
     keep_run()
     async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await stage.typed(f"attach {scenes.RUN}")
         await pilot.press("f8")
-        await asked(app, stage, pilot)
+        await stage.question()
         text = screen_text(app)
         assert f"Stop {scenes.RUN}" in text
         assert "4 ranks on 2 hosts: node1 (2), node2 (2): SIGTERM to all" in text
         assert not any(isinstance(request, ask.Stop) for request in stage.asked)
-        await pilot.press("enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("enter")
         assert ask.Stop(run=scenes.RUN) in stage.asked
         assert app.main.mode is Mode.VIEW
 
@@ -170,10 +154,10 @@ async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
 async def test_a_run_of_this_console_is_stopped_by_its_own_task_which_knows_its_hosts() -> None:
     keep_run()
     async with on_stage(SCENES | {ask.Run: scenes.training}) as (app, stage, pilot):
-        await typed(app, stage, pilot, "run train.py")
+        await stage.typed("run train.py")
         control = stage.controls[-1]
         await pilot.press("f8")
-        await asked(app, stage, pilot)
+        await stage.question()
         await pilot.press("enter")
         await until(pilot, lambda: control.asked is not None)
         assert control.asked == ControlCommand(Wish.STOP, StopReason.STOP)
@@ -186,16 +170,14 @@ async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on() -> None:
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         for no, step in (("escape", 699), ("n", 799)):
             app.main.run_command("clear", quiet=True)
-            await typed(app, stage, pilot, "stop last")
-            await asked(app, stage, pilot)
+            await stage.typed("stop last")
+            await stage.question()
             task = app.session.shown_run()
-            assert task is not None
             task.fold(scenes.window(3, step, scenes.MINUTE_LATER))
             app.main.redraw()
             await pilot.pause()
             assert str(step) in screen_text(app)
-            await pilot.press(no)
-            await settled(app, stage, pilot)
+            await stage.pressed(no)
             assert not app.query_one(Question).waits
             assert not any(isinstance(request, ask.Stop) for request in stage.asked)
             assert "nothing was done" in screen_text(app)
@@ -204,8 +186,8 @@ async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on() -> None:
 async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
     keep_run()
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "stop last")
-        await asked(app, stage, pilot)
+        await stage.typed("stop last")
+        await stage.question()
         await pilot.press("x")
         assert app.main.mode is Mode.ASK, "no line was begun: what is no answer is nothing"
         app.query_one(Question)._before = app.query_one(Prompt)
@@ -216,7 +198,7 @@ async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
         assert app.query_one(Question).waits
         assert "yes: stop it" in screen_text(app)
         assert not any(isinstance(request, ask.Stop) for request in stage.asked)
-        await typed(app, stage, pilot, "yes")
+        await stage.typed("yes")
         assert any(isinstance(request, ask.Stop) for request in stage.asked)
 
 
@@ -238,11 +220,11 @@ async def test_an_answer_typed_in_full_leaves_nothing_behind(where: str) -> None
             else:
                 app.main.focus_view()
             app.main.run_command("stop last")
-            await asked(app, stage, pilot)
+            await stage.question()
             for each in (*word, *(rest or ["enter"])):
                 app.post_message(Key(each, each if len(each) == 1 else None))
             await pilot.pause()
-            await settled(app, stage, pilot)
+            await stage.settled()
             assert not app.query_one(Question).waits
             stopped += stops
             assert sum(isinstance(each, ask.Stop) for each in stage.asked) == stopped, word
@@ -265,15 +247,14 @@ async def test_what_comes_long_after_an_answer_is_another_line() -> None:
 
 async def test_f8_offers_nothing_when_no_run_goes_on() -> None:
     async with on_stage(SCENES | {ask.Attach: scenes.succeeded}) as (app, stage, pilot):
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await stage.typed(f"attach {scenes.RUN}")
         await pilot.press("f8")
         assert app.query_one(Prompt).value == ""
 
 
 async def test_ctrl_c_stops_nothing_and_says_what_does() -> None:
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await pilot.press("ctrl+c")
-        await settled(app, stage, pilot)
+        await stage.pressed("ctrl+c")
         assert f"F8 stops {scenes.RUN}" in screen_text(app)
         assert all(control.asked is None for control in stage.controls)
         await pilot.press(*":stop", "ctrl+c")

@@ -20,18 +20,7 @@ from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.views.run import RunView
 from fakes import scenes
-from fakes.stage import (
-    ATTACH,
-    LARGE,
-    asked,
-    on_screen,
-    on_stage,
-    screen_text,
-    settled,
-    staged,
-    typed,
-    until,
-)
+from fakes.stage import ATTACH, LARGE, on_screen, on_stage, screen_text, staged, until
 
 SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.checked}
 HOSTILE = "\x1b[2J\u202e\u05e9\u05dc\u05d5\u05dd 漢字 [bold]x[/red] e\u0301 " + "x" * 20_000
@@ -125,7 +114,7 @@ async def test_the_right_word_is_one_key_away() -> None:
             ("cancel 9", ""),
         ):
             app.main.run_command("clear", quiet=True)
-            await typed(app, stage, pilot, wrong)
+            await stage.typed(wrong)
             assert "error:" in screen_text(app), wrong
             await pilot.press("tab")
             assert prompt_of(app).value == right
@@ -154,19 +143,18 @@ async def test_a_check_is_cancelled_by_ctrl_c_while_the_run_goes_on() -> None:
         await pilot.press("ctrl+c")
         app.main.redraw()
         assert "nothing was interrupted" in app.session.transcript.text()
-        await typed(app, stage, pilot, "cancel 1")
+        await stage.typed("cancel 1")
         assert prompt.placeholder == f"Tab: stop {scenes.RUN}"
         assert prompt.has_focus
     run = next(c for r, c in zip(stage.asked, stage.controls, strict=True) if r == ATTACH)
-    assert run.asked is not None
     assert run.asked.wish == "leave"  # by the end of the test
 
 
 async def test_a_run_of_elsewhere_whose_plan_nobody_here_knows_is_not_waited_for() -> None:
     told = [event for event in scenes.training() if not isinstance(event, PlanMade)]
     app, stage = staged(SCENES | {ask.Attach: lambda: told}, request=ATTACH, age_seconds=0)
-    async with on_screen(app, stage) as pilot:
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage):
+        await stage.settled()
         job = next(each for each in app.main.dispatcher.prompt_verbs.jobs if each.task.is_run)
         assert job.ending is Ending.NOT
         assert not job.way_out
@@ -186,7 +174,7 @@ async def test_verbs_that_speak_at_once_stand_under_their_own_headings() -> None
         app.main.run_command("check")
         await until(pilot, lambda: "not healthy" in app.session.transcript.text())
         first.set()
-        await settled(app, stage, pilot)
+        await stage.settled()
         await until(pilot, lambda: "late" in app.session.transcript.text())
         lines = app.session.transcript.text().splitlines()
         assert lines[lines.index("late") - 1] == "[1] why last"
@@ -195,13 +183,13 @@ async def test_verbs_that_speak_at_once_stand_under_their_own_headings() -> None
 
 async def test_hosts_are_asked_for_jobs_whatever_run_is_shown() -> None:
     app, stage = staged(SCENES | {ask.Why: tuple, ask.Watch: tuple}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage):
+        await stage.settled()
         asked = []
         for line in ("why", "why --hosts", "watch --hosts a"):
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             asked.append(app.session.tasks[-1].request)
-        await settled(app, stage, pilot)
+        await stage.settled()
         shown, hosts, followed = asked
         assert isinstance(shown, ask.Why)
         assert shown.run
@@ -219,19 +207,17 @@ async def test_a_job_that_nobody_prepared_is_asked_by_its_hosts_and_offers_no_ke
     None
 ):
     app, stage = staged(SCENES | {ask.Watch: found_job, ask.Why: tuple})
-    async with on_screen(app, stage, LARGE) as pilot:
-        await typed(app, stage, pilot, "watch --hosts a")
-        await typed(app, stage, pilot, "view run")
+    async with on_screen(app, stage, LARGE):
+        await stage.typed("watch --hosts a")
+        await stage.typed("view run")
         app.query_one(RunView).focus()
-        await settled(app, stage, pilot)
+        await stage.settled()
         keys = screen_text(app).splitlines()[-1]
         assert " W why " in keys
         assert not [label for label in ("stop run", "trace", "export") if label in keys]
-        await pilot.press("f8", "T", "e")
-        await settled(app, stage, pilot)
+        await stage.pressed("f8", "T", "e")
         assert "T (trace): nothing here to do that to" in app.session.transcript.text()
-        await pilot.press("W")
-        await settled(app, stage, pilot)
+        await stage.pressed("W")
         assert app.session.tasks[-1].request == ask.Why(
             run="", jobs=True, pid=4711, where=ask.Where(hosts="a")
         )
@@ -242,8 +228,8 @@ async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(
 ) -> None:
     path = tmp_path / "said.txt"
     async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, "check")
-        await typed(app, stage, pilot, f"save {path}")
+        await stage.typed("check")
+        await stage.typed(f"save {path}")
         await until(pilot, path.exists)
         await until(pilot, lambda: "saved" in app.session.transcript.text())
         assert "\x1b" not in path.read_text()
@@ -251,13 +237,13 @@ async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(
         assert path.stat().st_mode & 0o777 == 0o600
         path.write_text("mine")
         for line in (f"save {path}", f"check --junit {path}", f"screenshot {path}"):
-            await typed(app, stage, pilot, line)
-            await asked(app, stage, pilot)
+            await stage.typed(line)
+            await stage.question()
             assert "(4 bytes) was written" in screen_text(app).replace("\n", "")
             await pilot.press("n")
         assert path.read_text() == "mine"
         assert ask.Check(junit=str(path)) not in stage.asked
-        await typed(app, stage, pilot, f"save {path} --yes")
+        await stage.typed(f"save {path} --yes")
         await until(pilot, lambda: path.read_text() != "mine")
 
 
@@ -273,7 +259,7 @@ async def test_a_verb_in_a_thread_asks_without_taking_the_keys() -> None:
         await until(pilot, lambda: app.query_one(Question).waits)
         await pilot.press("y")
         assert answers == []
-        await typed(app, stage, pilot, "yes")
+        await stage.typed("yes")
         await until(pilot, lambda: answers == [True])
         work.join()
 
@@ -283,20 +269,18 @@ async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path
     app, stage = staged(SCENES, shortcuts=shortcuts_of(tmp_path, text))
     async with on_screen(app, stage, LARGE) as pilot:
         assert "F7 look" in screen_text(app)
-        await pilot.press("f7")
-        await settled(app, stage, pilot)
+        await stage.pressed("f7")
         where = ask.Where(hosts="node1")
         assert ask.Check(where=where, level=ask.Level.QUICK) in stage.asked
         await pilot.press("f12")
         assert prompt_of(app).value == "filter "
         await pilot.press("ctrl+u")
-        await typed(app, stage, pilot, "alias night = check --level full --budget 60")
-        await typed(app, stage, pilot, "alias wrong = foo")
+        await stage.typed("alias night = check --level full --budget 60")
+        await stage.typed("alias wrong = foo")
         assert "'wrong' begins with 'foo', which is no verb" in app.session.transcript.text()
-        await typed(app, stage, pilot, "night")
+        await stage.typed("night")
         assert ask.Check(level=ask.Level.FULL, budget_seconds=60.0) in stage.asked
-        await pilot.press("f1")
-        await settled(app, stage, pilot)
+        await stage.pressed("f1")
         assert "quick {host}" in screen_text(app)
         help_text = str(app.query_one("#help Static").render())
         assert "check --level full --budget 60" in help_text
@@ -312,7 +296,7 @@ async def test_the_start_up_file_is_done_and_its_errors_name_their_line(tmp_path
         said = app.session.transcript.text()
         assert f"error: {startup}:3: There is no verb 'chek'. Did you mean 'check'?" in said
         assert f"error: {startup}:6: " in said
-        await typed(app, stage, pilot, "zzz")
+        await stage.typed("zzz")
         assert "error: There is no verb 'zzz'" in app.session.transcript.text()
 
 
@@ -370,7 +354,6 @@ async def test_whatever_is_pasted_is_one_harmless_line(tmp_path: Path) -> None:
         await pilot.pause()
         assert "\x1b" not in prompt.value
         assert "\u202e" not in prompt.value
-        await pilot.press("tab", "ctrl+r", "escape", "enter")
-        await settled(app, stage, pilot)
+        await stage.pressed("tab", "ctrl+r", "escape", "enter")
         assert "error:" in app.session.transcript.text()
         assert app.is_running

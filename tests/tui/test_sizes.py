@@ -18,17 +18,12 @@ from fakes.stage import (
     ATTACH,
     SMALL,
     Scene,
-    asked,
     keep_run,
     on_screen,
     on_stage,
-    planned,
     read,
     screen_text,
-    settled,
     staged,
-    still,
-    typed,
 )
 
 HUGE, TINY = (220, 70), (59, 15)
@@ -69,17 +64,17 @@ async def test_a_view_is_the_same_again_when_its_size_is(ranks: str) -> None:
     async with on_stage(SCENES | {ask.Attach: scene}, request=ATTACH) as (app, stage, pilot):
         for view in views:
             app.main.run_command(LINES.get(view, f"view {view}"), quiet=True)
-            await settled(app, stage, pilot)
+            await stage.settled()
             if view == "launch":
-                await planned(app, stage, pilot)
+                await stage.planned()
             if view == "logs":
                 await read(app, pilot)
             app.main.run_command("clear", quiet=True)
-            await settled(app, stage, pilot)
+            await stage.settled()
             before = told(app)
             for size in (HUGE, TINY, SMALL):
                 await pilot.resize_terminal(*size)
-                await settled(app, stage, pilot)
+                await stage.settled()
                 assert app.size == Size(*size)
                 lines = screen_text(app).splitlines()
                 assert len(lines) == size[1]
@@ -101,12 +96,12 @@ async def test_a_screen_is_as_its_new_size_wants_it_after_two_pictures(
         display(screen, renderable)
 
     async with on_screen(app, stage, (160, 50)) as pilot:
-        await typed(app, stage, pilot, "check")
+        await stage.typed("check")
         monkeypatch.setattr(app, "_display", keep)
         for size in ((100, 40), SMALL):
             pictures.clear()
             await pilot.resize_terminal(*size)
-            await still(app, stage, pilot)
+            await stage.still()
             changes = [text for text, _ in groupby(pictures) if text.count("\n") == size[1] - 1]
             assert changes[2:] == [], size
 
@@ -118,10 +113,9 @@ async def test_what_a_run_has_no_room_for_is_left_out_whole(step: int) -> None:
     async with on_screen(app, stage) as pilot:
         for lines in range(33, 15, -step):
             await pilot.resize_terminal(80, lines)
-            await typed(app, stage, pilot, "stop last")
-            await asked(app, stage, pilot)
+            await stage.typed("stop last")
+            await stage.question()
             assert not list(outside(app.main.views.shown)), lines
-            await pilot.press("n")
-            await settled(app, stage, pilot)
+            await stage.pressed("n")
             assert not list(outside(app.main.views.shown)), lines
             assert app.query_one("#ranks").display, lines

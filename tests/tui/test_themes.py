@@ -20,7 +20,7 @@ from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.theme.themes import CONTRAST, DARK, LIGHT, LOOKS, NAMES, TERMINAL, first_theme
 from fakes import scenes
 from fakes.journals import Journal
-from fakes.stage import ATTACH, MIDDLE, on_screen, on_stage, screen_text, settled, staged, typed
+from fakes.stage import ATTACH, MIDDLE, on_screen, on_stage, screen_text, staged
 
 SCENES = {
     ask.Attach: scenes.straggling,
@@ -90,10 +90,10 @@ async def test_everything_written_can_be_read(theme: str) -> None:
     app, stage = staged(SCENES, request=ATTACH)
     pale: set[object] = set()
     async with on_screen(app, stage, MIDDLE) as pilot:
-        await typed(app, stage, pilot, f"theme {theme}")
+        await stage.typed(f"theme {theme}")
         stage.scenes[ask.Attach] = scenes.failing
         for line in LINES:
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             pale |= pale_on(app, line, READ[theme])
             prompt = app.query_one(Prompt)
             (app.main.focus_view if prompt.has_focus else prompt.focus)()
@@ -113,8 +113,8 @@ def test_greys_stay_grey_where_there_are_256_colours(theme: str) -> None:
 
 
 async def test_a_theme_is_for_everything_that_stands_there_already() -> None:
-    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "theme light")
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("theme light")
         dark_left = [
             segment.text
             for segment in drawn(app)
@@ -131,25 +131,25 @@ async def test_a_change_of_the_theme_leaves_no_colour_of_the_one_before() -> Non
     Journal(run=scenes.RUN, seconds=120, slow=3, fails=1).write(RunStore(runs_dir()))
     seen: dict[str, list[list[Segment]]] = {DARK: [], LIGHT: []}
     for first, pictures in seen.items():
-        async with on_stage(SCENES) as (app, stage, pilot):
+        async with on_stage(SCENES) as (app, stage, _pilot):
             app.theme = first
-            await typed(app, stage, pilot, "check --only os,no such")
+            await stage.typed("check --only os,no such")
             for line in (f"replay {scenes.RUN}", "view help"):
                 app.theme = first
                 app.main.run_command(line, quiet=True)
-                await settled(app, stage, pilot)
+                await stage.settled()
                 app.theme = LIGHT
-                await settled(app, stage, pilot)
+                await stage.settled()
                 pictures.append(list(Segment.simplify(drawn(app))))
     assert seen[DARK] == seen[LIGHT]
 
 
 async def test_sixteen_colours_are_the_terminals_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "screen")
-    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, _pilot):
         assert app.theme == TERMINAL
         for line in LINES:
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             styles = [segment.style for segment in drawn(app) if segment.style is not None]
             kinds = {
                 colour.type
@@ -166,14 +166,14 @@ async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, _pilot):
         for line in ("view run", "heat", "heat", "view cluster", "check", "pairs"):
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             styles = [segment.style for segment in drawn(app) if segment.style is not None]
             colours = {colour for style in styles for colour in (style.color, style.bgcolor)}
             assert {each.type for each in colours if each} == {ColorType.DEFAULT}, line
             assert any(style.reverse for style in styles), line
-        await typed(app, stage, pilot, "theme light")
+        await stage.typed("theme light")
         assert "without colours, because NO_COLOR is set" in screen_text(app)
 
 
@@ -181,9 +181,9 @@ async def test_a_terminal_with_ascii_alone_gets_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "vt100")
-    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, _pilot):
         for line in ("view run", "heat", "view cluster"):
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             text = screen_text(app)
             assert text.isascii(), line
             assert "+-" in text, line
@@ -192,13 +192,12 @@ async def test_a_terminal_with_ascii_alone_gets_nothing_else(
 
 async def test_a_theme_that_was_chosen_is_kept_and_a_wrong_one_is_said(tmp_path: Path) -> None:
     kept = tmp_path / "state" / "theme"
-    async with on_stage(SCENES, theme_kept=kept) as (app, stage, pilot):
+    async with on_stage(SCENES, theme_kept=kept) as (app, stage, _pilot):
         assert app.theme == DARK
-        await pilot.press("f10")
-        await settled(app, stage, pilot)
+        await stage.pressed("f10")
         assert app.theme == LIGHT
-        await typed(app, stage, pilot, "theme contrast")
-        await typed(app, stage, pilot, "theme darc")
+        await stage.typed("theme contrast")
+        await stage.typed("theme darc")
         assert "there is no theme 'darc'" in screen_text(app)
     again, stage = staged(SCENES, theme_kept=kept)
     async with on_screen(again, stage):

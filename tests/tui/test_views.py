@@ -35,9 +35,7 @@ from fakes.stage import (
     on_screen,
     on_stage,
     screen_text,
-    settled,
     staged,
-    typed,
     until,
 )
 
@@ -71,13 +69,13 @@ WORDS = {
     "size", [(40, 10), SMALL, pytest.param(MIDDLE, marks=pytest.mark.campaign), LARGE], ids=str
 )
 async def test_every_view_says_what_it_must_at_every_size(size: tuple[int, int]) -> None:
-    async with on_stage(SCENES, size) as (app, stage, pilot):
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
-        await typed(app, stage, pilot, "check")
+    async with on_stage(SCENES, size) as (app, stage, _pilot):
+        await stage.typed(f"attach {scenes.RUN}")
+        await stage.typed("check")
         for view in sorted(
             VIEWS, key="launch".__eq__
         ):  # it has 260 widgets, and styles cost by widget
-            await typed(app, stage, pilot, f"view {view}")
+            await stage.typed(f"view {view}")
             text = screen_text(app)
             if size != (40, 10):
                 assert [word for word in WORDS[view] if word not in text] == [], view
@@ -92,23 +90,23 @@ async def test_what_the_verdict_says_is_not_said_again_below_it() -> None:
 
 
 async def test_every_theme_draws_the_run() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
         for theme in ("light", "nord"):
-            await typed(app, stage, pilot, f"theme {theme}")
+            await stage.typed(f"theme {theme}")
             assert "rank 3 on node2 is slow" in screen_text(app), theme
 
 
 async def test_a_failed_run_shows_the_first_failure_and_its_traceback() -> None:
     app, stage = staged(SCENES | {ask.Attach: scenes.failing}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage):
+        await stage.settled()
         text = screen_text(app)
         assert "✗1     2 node2" in text
         assert "rank 2 on node2 failed first" in text
         assert "loss.backward()" in text
         assert "last 1,714" not in text
         assert "Traceback of rank 2" in text
-        await typed(app, stage, pilot, "plots")
+        await stage.typed("plots")
         assert "last 1,714" in screen_text(app)
 
 
@@ -118,18 +116,18 @@ async def test_the_end_of_a_traceback_stays_in_sight_when_its_room_changes() -> 
         pane = app.query_one("#traceback")
         for lines in (24, 20, 24, 18):
             await pilot.resize_terminal(80, lines)
-            await settled(app, stage, pilot)
+            await stage.settled()
             assert pane.scroll_y == pane.max_scroll_y
         await pilot.resize_terminal(80, 18)
         pane.scroll_home(animate=False)
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert pane.scroll_y == 0 < pane.max_scroll_y, "whoever reads its beginning is left there"
 
 
 async def test_ranks_that_are_started_anew_are_followed() -> None:
     app, stage = staged(SCENES | {ask.Attach: scenes.restarting}, request=ATTACH)
-    async with on_screen(app, stage, MIDDLE) as pilot:
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage, MIDDLE):
+        await stage.settled()
         text = screen_text(app)
         assert "HEALTHY  4 ranks, restart 1 of 3" in text
         assert "restart 1 of 3" in text
@@ -163,8 +161,8 @@ async def test_a_silent_rank_is_first_with_its_age() -> None:
             if not (isinstance(event, Window) and event.rank == 2 and event.step > 200):
                 yield event
 
-    async with on_stage(SCENES | {ask.Attach: hanging}, request=ATTACH) as (app, stage, pilot):
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES | {ask.Attach: hanging}, request=ATTACH) as (app, stage, _pilot):
+        await stage.settled()
         assert "… PAUSING  rank 2 on node2 has not finished a step for 40 s" in screen_text(app)
         assert "‖      2 node2" in table_text(app).splitlines()[1]
         assert table_text(app).splitlines()[1].endswith("no step 40 s")
@@ -172,8 +170,8 @@ async def test_a_silent_rank_is_first_with_its_age() -> None:
 
 async def test_the_start_of_each_rank_is_shown_and_who_is_behind_is_first() -> None:
     app, stage = staged(SCENES | {ask.Attach: scenes.starting}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage):
+        await stage.settled()
         text = screen_text(app)
         assert "STARTING  rank 3 on node2 imports torch" in text
         first, second = table_text(app).splitlines()[1:3]
@@ -184,15 +182,14 @@ async def test_the_start_of_each_rank_is_shown_and_who_is_behind_is_first() -> N
 
 
 async def test_curves_are_chosen_by_a_key_or_by_name_and_stay_chosen() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
         assert shown_plots(app) == ["loss", "samples/s"]
-        await pilot.press("c")
-        await settled(app, stage, pilot)
+        await stage.pressed("c")
         assert shown_plots(app) == ["step time", "accuracy"]
-        await typed(app, stage, pilot, "plots step GPU")
+        await stage.typed("plots step GPU")
         assert shown_plots(app) == ["step time", "GPU %"]
         assert "70.5" in screen_text(app)
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await stage.typed(f"attach {scenes.RUN}")
         assert shown_plots(app) == ["step time", "GPU %"]
 
 
@@ -203,8 +200,8 @@ async def test_a_curve_has_a_gap_and_a_mark_where_values_are_no_numbers() -> Non
             yield replace(event, value=float("nan")) if lost else event  # type: ignore[type-var]
 
     app, stage = staged(SCENES | {ask.Attach: broken}, request=ATTACH)
-    async with on_screen(app, stage, MIDDLE) as pilot:
-        await settled(app, stage, pilot)
+    async with on_screen(app, stage, MIDDLE):
+        await stage.settled()
         text = screen_text(app)
         assert "loss is nan, not finite since step 300" in text
         assert " nan ─╮" in text
@@ -221,9 +218,9 @@ async def test_the_worst_of_many_ranks_is_the_first_line_unless_asked_otherwise(
     world: int,
 ) -> None:
     app, stage = staged(SCENES | {ask.Attach: partial(scenes.straggling, world)}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         assert f"▲  {world - 1:>5} node" in table_text(app)
-        await typed(app, stage, pilot, "sort rank")
+        await stage.typed("sort rank")
         assert f" {world - 1} node" not in table_text(app)
 
 
@@ -269,7 +266,7 @@ async def test_the_rank_that_was_found_to_hold_up_the_others_is_first_though_all
                 )
             yield event
 
-    async with on_stage(SCENES | {ask.Attach: held_up}, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES | {ask.Attach: held_up}, request=ATTACH) as (app, stage, _pilot):
         text = screen_text(app)
         assert "▲ SLOW  rank 3 on node2 is slow, 9 ms for its data where 2 ms is usual" in text
         assert "▲      3 node2" in table_text(app).splitlines()[1]
@@ -277,7 +274,7 @@ async def test_the_rank_that_was_found_to_hold_up_the_others_is_first_though_all
         assert "the fastest" not in text
         assert "F8 stop run" in text
         stage.scenes[ask.Attach] = scenes.succeeded
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await stage.typed(f"attach {scenes.RUN}")
         assert "✓ SUCCEEDED" in screen_text(app)
         assert "stop run" not in screen_text(app), "it is over"
 
@@ -288,7 +285,6 @@ async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
         table: LineTable[RankRow] = app.query_one("#ranks", LineTable)
         table.show(list(reversed(table.rows)))
         row = table.row_under_cursor()
-        assert row is not None
         assert row.view.rank == 1
 
 
@@ -297,8 +293,7 @@ async def test_the_view_has_the_keys_first_and_escape_goes_back_to_it_and_to_vie
 ):
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
         assert app.focused is app.query_one("#ranks")
-        await pilot.press("l")
-        await settled(app, stage, pilot)
+        await stage.pressed("l")
         assert app.main.view == "logs"
         assert "filter 3 ·" in screen_text(app)
         await pilot.press(*":half", "space", "a")
@@ -322,7 +317,7 @@ async def test_a_click_chooses_a_rank_and_a_heading_sorts() -> None:
         await pilot.click("#ranks", offset=(10, 3))
         assert app.query_one("#ranks", LineTable).cursor == 2
         await pilot.click("#ranks", offset=(37, 0))
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert "ms/step▾" in screen_text(app)
 
 
@@ -331,18 +326,16 @@ async def test_a_tab_of_the_title_can_be_clicked() -> None:
         await pilot.click(
             "#title", offset=(screen_text(app).splitlines()[0].index("6 runs") + 1, 0)
         )
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert app.main.view == "runs"
 
 
 @pytest.mark.usefixtures("home")
 async def test_enter_on_a_past_run_replays_it() -> None:
     Journal(run="digits-1121-003").write(RunStore(runs_dir()))
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("f6")
-        await settled(app, stage, pilot)
-        await pilot.press("down", "enter")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed("f6")
+        await stage.pressed("down", "enter")
         assert app.main.view == "run"
         assert app.session.tasks[-1].request == ask.Replay(run="digits-1121-003")
         assert "✓ SUCCEEDED" in screen_text(app)
@@ -351,12 +344,15 @@ async def test_enter_on_a_past_run_replays_it() -> None:
 async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
     def listed() -> Iterator[Event]:
         event = next(iter(scenes.past_runs()))
-        assert isinstance(event, RunListed)
         nothing = {"samples_s": None, "metrics": {}, "steps": None}
         yield RunListed(summary=replace(event.summary, run=scenes.RUN, state="unknown", **nothing))
 
-    async with on_stage(SCENES | {ask.Runs: listed}, LARGE, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view runs")
+    async with on_stage(SCENES | {ask.Runs: listed}, LARGE, request=ATTACH) as (
+        app,
+        stage,
+        _pilot,
+    ):
+        await stage.typed("view runs")
         line = screen_text(app).splitlines()[app.query_one("#runs-table").region.y + 1]
         assert f"{scenes.RUN} " in line
         assert "● running" in line
@@ -364,11 +360,9 @@ async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
 
 
 async def test_moving_through_past_runs_opens_none() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await pilot.press("f6")
-        await settled(app, stage, pilot)
-        await pilot.press("down", "down", "up")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.pressed("f6")
+        await stage.pressed("down", "down", "up")
         assert app.main.view == "runs"
         assert not any(isinstance(request, ask.Replay | ask.Attach) for request in stage.asked)
 
@@ -378,32 +372,29 @@ async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> No
         return [*scenes.training(), *(scenes.log(0, f"line {n}") for n in range(200))]
 
     async with on_stage(SCENES | {ask.Attach: many}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view logs")
+        await stage.typed("view logs")
         assert "line 199" in screen_text(app)
-        await pilot.press("pageup")
-        await settled(app, stage, pilot)
+        await stage.pressed("pageup")
         shown = screen_text(app)
         assert "line 199" not in shown
         task = app.session.shown_run()
-        assert task is not None
         task.fold(scenes.log(0, "line 200"))
         app.main.redraw()
         await pilot.pause()
         before, after = shown.splitlines()[2:10], screen_text(app).splitlines()[2:10]
         assert before == after
         app.query_one("#log-lines", LogTail).action_follow()
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert "line 200" in screen_text(app)
 
 
 async def test_long_log_lines_can_be_read_to_their_end() -> None:
     long = "a" * 90 + "THE END"
     scene = partial(list, [scenes.plan(2), scenes.log(0, long)])
-    async with on_stage(SCENES | {ask.Attach: scene}, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view logs")
+    async with on_stage(SCENES | {ask.Attach: scene}, request=ATTACH) as (app, stage, _pilot):
+        await stage.typed("view logs")
         assert "THE END" not in screen_text(app)
-        await pilot.press("right", "right")
-        await settled(app, stage, pilot)
+        await stage.pressed("right", "right")
         assert "THE END" in screen_text(app)
 
 
@@ -443,10 +434,10 @@ async def test_a_verb_that_breaks_leaves_the_screen_standing() -> None:
 
 
 async def test_the_view_keeps_its_room_while_much_is_said() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
         for number in range(50):
             app.session.transcript.say(f"news {number}")
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert app.query_one("#views").size.height >= 19
         assert "news 49" in screen_text(app)
 
@@ -458,7 +449,7 @@ async def test_a_screen_that_is_resized_draws_what_fits() -> None:
         await until(pilot, lambda: app.screen._compositor.size == app.size)
         await pilot.pause()
         text = screen_text(app)
-        await settled(app, stage, pilot)
+        await stage.settled()
         assert text == screen_text(app), "it has settled at once"
         assert "data ms" not in text
         assert "ms/step" in text

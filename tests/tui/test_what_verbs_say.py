@@ -28,9 +28,7 @@ from fakes.stage import (
     on_screen,
     on_stage,
     screen_text,
-    settled,
     staged,
-    typed,
     until,
 )
 
@@ -52,12 +50,12 @@ async def test_the_transcript_has_the_width_that_there_is() -> None:
     async with on_stage(SCENES, LARGE) as (app, stage, pilot):
         words = " ".join(f"word{number}" for number in range(22))
         app.session.transcript.say(words)
-        await typed(app, stage, pilot, "view transcript")
+        await stage.typed("view transcript")
         assert words in str(app.query_one(TranscriptView).lines)
         await pilot.resize_terminal(*SMALL)
         await until(pilot, lambda: words not in str(app.query_one(TranscriptView).lines))
         assert all(line.cell_length <= 80 for line in app.query_one(TranscriptView).lines)
-        await typed(app, stage, pilot, "clear")
+        await stage.typed("clear")
         assert app.query_one(TranscriptView).lines == []
 
 
@@ -66,7 +64,7 @@ async def test_what_was_said_opens_at_its_end_and_stays_there_in_every_size() ->
         app.session.transcript.say(
             "\n".join(f"line {number} " + 40 * "x " for number in range(200))
         )
-        await typed(app, stage, pilot, "view transcript")
+        await stage.typed("view transcript")
         view = app.query_one(TranscriptView)
         for size in ((80, 24), (70, 24), (200, 60), (80, 24)):
             await pilot.resize_terminal(*size)
@@ -77,7 +75,7 @@ async def test_what_was_said_opens_at_its_end_and_stays_there_in_every_size() ->
 
 async def test_whoever_reads_further_up_is_left_there() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view transcript")
+        await stage.typed("view transcript")
         view = app.query_one(TranscriptView)
         app.session.transcript.say("\n".join(f"line {number}" for number in range(100)))
         await until(pilot, lambda: view.max_scroll_y > 0 and view.scroll_y == view.max_scroll_y)
@@ -88,8 +86,8 @@ async def test_whoever_reads_further_up_is_left_there() -> None:
 
 
 async def test_the_transcript_tells_of_a_run_that_was_launched_and_of_its_end() -> None:
-    async with on_stage(SCENES | {ask.Run: scenes.failing}) as (app, stage, pilot):
-        await typed(app, stage, pilot, "run train.py")
+    async with on_stage(SCENES | {ask.Run: scenes.failing}) as (app, stage, _pilot):
+        await stage.typed("run train.py")
         stage.ended.set()
         said = app.session.transcript.text()
         assert f"run {scenes.RUN}: 4 ranks on 2 hosts, torch launcher" in said
@@ -99,9 +97,8 @@ async def test_the_transcript_tells_of_a_run_that_was_launched_and_of_its_end() 
 
 async def test_the_end_of_a_run_is_said_where_it_is_not_seen() -> None:
     async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await typed(app, stage, pilot, "view cluster")
+        await stage.typed("view cluster")
         task = app.session.shown_run()
-        assert task is not None
         task.fold(list(scenes.succeeded())[-1])
         await until(pilot, lambda: f"{scenes.RUN} succeeded after" in screen_text(app))
 
@@ -112,7 +109,7 @@ async def test_a_launch_that_came_to_nothing_is_not_starting() -> None:
         raise PlanError("the script t.py does not exist on node1", "--sync brings it")
 
     async with on_stage(SCENES | {ask.Run: refused}) as (app, stage, pilot):
-        await typed(app, stage, pilot, "run t.py")
+        await stage.typed("run t.py")
         await until(pilot, lambda: "✗ the script t.py does not exist" in screen_text(app))
         assert "hint: --sync brings it" in screen_text(app)
 
@@ -129,9 +126,9 @@ async def test_a_run_that_was_not_started_is_none_to_come_back_to() -> None:
             error="no",
         )
 
-    async with on_stage(SCENES | {ask.Run: refused}) as (app, stage, pilot):
-        await typed(app, stage, pilot, "run t.py")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES | {ask.Run: refused}) as (app, stage, _pilot):
+        await stage.typed("run t.py")
+        await stage.settled()
         assert getattr(app.session.request("attach"), "run", "") != scenes.RUN
     (farewell,) = app.session.farewell()
     assert "distconsole report" not in farewell
@@ -148,8 +145,8 @@ async def test_a_run_that_there_is_not_leaves_the_run_before_on_the_screen() -> 
 
     async with on_stage(SCENES | {ask.Attach: attached}, request=ATTACH) as (app, stage, pilot):
         before = app.session.shown_run()
-        await typed(app, stage, pilot, "view cluster")
-        await typed(app, stage, pilot, f"attach {scenes.RUN[:-1]}x")
+        await stage.typed("view cluster")
+        await stage.typed(f"attach {scenes.RUN[:-1]}x")
         await until(pilot, lambda: app.session.shown_run() is before)
         assert app.main.view == "run"
         assert "there is no run trian" in app.session.transcript.text()
@@ -208,24 +205,24 @@ async def test_a_second_ctrl_c_kills_what_is_ending() -> None:
 
 
 async def test_json_of_what_the_screen_shows_says_where_to_have_it() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, f"attach {scenes.RUN} --json")
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.typed(f"attach {scenes.RUN} --json")
         assert "--json is for programs: 'export RUN' prints the same" in screen_text(app)
         assert app.main.view == "run"
 
 
 async def test_a_condition_on_runs_leaves_them_out_on_the_screen() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, "runs --where state=failed")
+        await stage.typed("runs --where state=failed")
         table: LineTable[RunRow] = app.query_one("#runs-table", LineTable)
         await until(pilot, lambda: {row.run.state for row in table.rows} == {"failed"})
         assert "filter state=failed" in screen_text(app)
 
 
 async def test_help_says_what_a_verb_of_the_screen_does() -> None:
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await typed(app, stage, pilot, "help watch")
-        await typed(app, stage, pilot, "check --zzz")
+    async with on_stage(SCENES) as (app, stage, _pilot):
+        await stage.typed("help watch")
+        await stage.typed("check --zzz")
         assert "hint: see 'help check'" in app.session.transcript.text()
         assert "watch: say when a condition comes true" in app.session.transcript.text()
 
@@ -243,7 +240,6 @@ def test_what_a_folder_has_is_asked_about(tmp_path: Path) -> None:
         (tmp_path / "out" / f"{table}.csv").touch()
     (tmp_path / next(runs_dir().glob("*.db")).stem).mkdir()
     danger = assess(csv, 0.0)[1]
-    assert danger is not None
     assert danger.question.endswith("and 1 more?")
     assert len(danger.details) == 3
     assert assess(events, 0.0)[1] is not None
@@ -282,26 +278,22 @@ async def test_y_copies_the_command_of_a_finding_and_hints_on_the_screen_name_ke
         assert "distconsole why" not in screen_text(app)
         await pilot.press("y")
         assert app.clipboard == f"distconsole logs {scenes.RUN}"  # the cursor is on rank 0
-        await pilot.press("down", "y")
-        await settled(app, stage, pilot)
+        await stage.pressed("down", "y")
         assert app.clipboard == f"distconsole why {scenes.RUN}"  # rank 1 has no finding of its own
         assert f"copied: distconsole why {scenes.RUN}" in screen_text(app)
-        await typed(app, stage, pilot, "check")
-        await pilot.press("y")
-        await settled(app, stage, pilot)
+        await stage.typed("check")
+        await stage.pressed("y")
         assert app.clipboard == "export NCCL_SOCKET_IFNAME=eth0"
         stage.scenes[ask.Check] = scenes.checked  # whose findings say what to do in prose
-        await typed(app, stage, pilot, "check")
-        await pilot.press("y")
-        await settled(app, stage, pilot)
+        await stage.typed("check")
+        await stage.pressed("y")
         assert "nothing to copy: this finding names no command" in screen_text(app)
         assert app.clipboard == "export NCCL_SOCKET_IFNAME=eth0"
 
 
 async def test_y_says_so_where_no_finding_has_a_command() -> None:
-    async with on_stage(SCENES, request=ATTACH) as (app, stage, pilot):
-        await pilot.press("y")
-        await settled(app, stage, pilot)
+    async with on_stage(SCENES, request=ATTACH) as (app, stage, _pilot):
+        await stage.pressed("y")
         assert "nothing to copy: no finding is here" in screen_text(app)
         assert app.clipboard == ""
 
@@ -311,10 +303,10 @@ async def test_a_page_or_a_file_that_is_written_leaves_the_view_and_says_where_i
         yield Narration(text="written: x.html")
 
     made = {ask.ReportPage: written, ask.Export: written, ask.Trace: written}
-    async with on_stage(SCENES | made, request=ATTACH) as (app, stage, pilot):
+    async with on_stage(SCENES | made, request=ATTACH) as (app, stage, _pilot):
         for line in ("report last -o x.html", "export last -o x.jsonl", "trace last"):
-            await typed(app, stage, pilot, line)
+            await stage.typed(line)
             assert app.main.view == "run", line
             assert "written: x.html" in screen_text(app), line
-        await typed(app, stage, pilot, "export last")
+        await stage.typed("export last")
         assert app.main.view == "transcript"

@@ -1,7 +1,5 @@
 """Claims about the console where it is not Linux: it loads, knows its folders, and says that nodes are Linux."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

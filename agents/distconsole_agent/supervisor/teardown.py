@@ -79,7 +79,7 @@ class Teardown:
         self.terminated: set[int] = set()
         """Processes that lived when the SIGTERM of the stop was sent to them."""
         self.over: set[int] = set()
-        """Processes that were ending by themselves then: a GPU's driver may keep one for seconds, its sockets closed."""
+        """Ranks that had ended by themselves then or were ending: a GPU's driver may keep one for seconds."""
         self.told = False
 
     @property
@@ -132,8 +132,7 @@ class Teardown:
 
     def terminate_late(self, pid: int) -> None:
         """Send SIGTERM to a rank that began after the others were sent it."""
-        stat = read_process(pid)
-        if stat is not None:
+        if (stat := read_process(pid)) is not None:
             for each, of in {pid: stat, **proctree.descendants(pid)}.items():
                 self.terminated.add(each)
                 _terminate_one(each, of)
@@ -187,9 +186,10 @@ class Teardown:
     def _terminate(self) -> None:
         """Each process gets one SIGTERM; a stopped one is continued, or it could not act on it."""
         spared = self.spared() | self._around_containers() | self._ending
-        groups = {rank.pid for rank in self._ranks.alive} - spared
+        ranks = {rank.pid: read_process(rank.pid) for rank in self._ranks.alive}
+        groups = ranks.keys() - spared
         found = proctree.descendants(os.getpid()).items()
-        self.over = {pid for pid, stat in found if stat.is_over}
+        self.over = {pid for pid, stat in ranks.items() if stat and stat.is_over}
         self.terminated |= {pid for pid, stat in found if not stat.is_over and pid not in spared}
         for pgid in groups:
             if proctree.send_group(pgid, signal.SIGTERM):

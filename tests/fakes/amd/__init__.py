@@ -1,7 +1,5 @@
 """The stand-in libamd_smi and the sysfs beside it: built from C, put in front of a program, steered by a file."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -3,8 +3,6 @@
 It replaces only ``libnvidia-ml.so.1``; pynvml and everything above stay the real ones.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import mmap

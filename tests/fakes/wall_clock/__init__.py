@@ -1,7 +1,5 @@
 """A node's wall clock that a test sets, for the programs that are started with its variables; a C compiler builds it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct

@@ -4,8 +4,6 @@ The audit that the figure of lost records rests on: it must see what is lost and
 The arithmetic and the readings that every benchmark rests on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The frame around the checks: selection, cells, the report, its files and the reference page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """Which interface each library takes: its own rules, case by case. NCCL's are from its source alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

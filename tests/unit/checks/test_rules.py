@@ -1,7 +1,5 @@
 """Every check judges facts as the cases of ``cases/`` say; each check of the catalogue has one."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -36,10 +34,6 @@ LOADED = load_cases()
 HEALTHY = load(CASES / "healthy.yaml")
 
 
-def title(case: dict[str, Any]) -> str:
-    return f"{case['rule']}: {case['case']}"
-
-
 def judge_case(case: dict[str, Any], rule: Rule) -> Verdicts:
     folders = case.get("node_dirs", {})
     hosts = []
@@ -64,7 +58,7 @@ def judge_by_its_rule(case: dict[str, Any]) -> Verdicts:
     return judge_case(expand(case, HEALTHY), rule)
 
 
-@pytest.mark.parametrize("case", LOADED, ids=title)
+@pytest.mark.parametrize("case", LOADED, ids=lambda case: f"{case['rule']}: {case['case']}")
 def test_a_check_judges_facts_as_the_case_says(case: dict[str, Any]) -> None:
     verdicts = judge_by_its_rule(case)
 

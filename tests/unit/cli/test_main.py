@@ -2,11 +2,8 @@
 What only tells how the program is used loads nothing that does anything.
 """
 
-from __future__ import annotations
-
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +15,7 @@ import pytest
 from distconsole.cli.main import look_at_input
 from distconsole.errors import UsageError
 from distconsole.model import requests as ask
+from suite.programs import run_to_end
 
 READS = [
     "import sys\nfor line in sys.stdin: pass",
@@ -122,9 +120,7 @@ def test_help_loads_no_part_that_does_work(words: list[str]) -> None:
         f"code = run({words!r}); "
         f"print(code, [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_to_end([sys.executable, "-c", program])
     assert done.stderr.splitlines()[-1] == "0 []", done.stderr
     assert "distconsole" in done.stdout
 
@@ -135,9 +131,7 @@ def test_a_launch_starts_without_the_judges_of_a_check() -> None:
         "import sys, distconsole.cli.main, distconsole.operations.launch.launching; "
         f"print([name for name in {judges!r} if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_to_end([sys.executable, "-c", program], check=True)
     assert done.stdout == "[]\n"
 
 
@@ -146,7 +140,5 @@ def test_a_verb_without_the_screen_starts_without_what_only_a_webhook_needs() ->
         "import sys, distconsole.cli.main; "
         "print([name for name in ('ssl', 'http.client', 'email') if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_to_end([sys.executable, "-c", program], check=True)
     assert done.stdout == "[]\n"

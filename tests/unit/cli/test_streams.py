@@ -1,7 +1,5 @@
 """Output gathered into few writes: in order, soon, bounded, and never stuck on who left."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

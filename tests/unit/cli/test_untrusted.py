@@ -1,7 +1,5 @@
 """A shell in a folder whose configuration nobody trusted yet."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -11,11 +9,10 @@ from distconsole.__main__ import run
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(cwd: Path) -> Path:
     """A folder that sets a shell command for every host, and where one stands."""
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "distconsole.toml"
-    file.write_text(f"theme = 'nord'\nsetup = 'touch {tmp_path}/set-up'\n")
+    file = cwd / "distconsole.toml"
+    file.write_text(f"theme = 'nord'\nsetup = 'touch {cwd}/set-up'\n")
     return file
 
 

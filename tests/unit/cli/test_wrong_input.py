@@ -3,8 +3,6 @@
 Nothing here starts a rank, and but for a plan nothing reaches a host: the answer comes before that.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -281,7 +279,7 @@ LINES = {
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(cwd: Path, home: Path) -> Path:
     """A folder with a script and files that are none, where one stands."""
     files = {
         "train.py": "print(1)\n",
@@ -292,14 +290,13 @@ def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         "twice": "a\na slots=2\n",
         "variables": "A=1\nB\n",
     }
-    (tmp_path / "pkg").mkdir()
+    (cwd / "pkg").mkdir()
     (home / "mine.py").write_text("")
     for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "program").write_bytes(b"\x7fELF\x02\x01\0\xff")
-    (tmp_path / "folder").mkdir()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        (cwd / name).write_text(text)
+    (cwd / "program").write_bytes(b"\x7fELF\x02\x01\0\xff")
+    (cwd / "folder").mkdir()
+    return cwd
 
 
 def wrong_answer(words: list[str], message: str, cure: str, told: Callable[[], str]) -> str:

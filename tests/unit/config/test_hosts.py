@@ -1,7 +1,5 @@
 """Which hosts a command means."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -193,24 +191,21 @@ def test_a_port_in_another_spelling_is_told_as_it_is_read_here(
         assert caught.value.hint == f"a port stands behind a slash: {meant}"
 
 
-def test_what_is_said_of_an_inventory_of_ansible_writes_over_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "hosts.txt").write_text("mine\n")
-    inventory = tmp_path / "my inventory"
+def test_what_is_said_of_an_inventory_of_ansible_writes_over_no_file(cwd: Path) -> None:
+    (cwd / "hosts.txt").write_text("mine\n")
+    inventory = cwd / "my inventory"
     inventory.write_text("[gpu]\na\nb\n")
-    tool = tmp_path / "bin" / "ansible"
+    tool = cwd / "bin" / "ansible"
     tool.parent.mkdir()
     tool.write_text('#!/bin/sh\necho "  hosts (2):"\nsed "1d; s/^/    /" "$3"\n')
     tool.chmod(0o755)
     with pytest.raises(ConfigError) as caught:
         read_hostfile(inventory)
-    before = {each: each.read_bytes() for each in tmp_path.iterdir() if each.is_file()}
+    before = {each: each.read_bytes() for each in cwd.iterdir() if each.is_file()}
     command = caught.value.hint.partition(": ")[2]
     subprocess.run(command, shell=True, check=True, env={"PATH": f"{tool.parent}:{os.defpath}"})
     assert {each: each.read_bytes() for each in before} == before
-    (made,) = {each for each in tmp_path.iterdir() if each.is_file()} - before.keys()
+    (made,) = {each for each in cwd.iterdir() if each.is_file()} - before.keys()
     assert read_hostfile(made) == [NamedHost("a"), NamedHost("b")]
 
 
@@ -281,12 +276,9 @@ def test_a_heterogeneous_job_has_the_hosts_of_its_components_in_their_order_and_
         {"PE_HOSTFILE": "job"},
     ],
 )
-def test_in_a_job_there_is_nothing_to_choose_from(
-    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "job").write_text("n1\nn2\n")
-    (tmp_path / "config").write_text("Host a b\n")
+def test_in_a_job_there_is_nothing_to_choose_from(environ: dict[str, str], cwd: Path) -> None:
+    (cwd / "job").write_text("n1\nn2\n")
+    (cwd / "config").write_text("Host a b\n")
     where = Where(ssh_config="config")
     assert offered_hosts(where, Config(), {})
     assert offered_hosts(where, Config(), environ) == ()
@@ -294,20 +286,17 @@ def test_in_a_job_there_is_nothing_to_choose_from(
 
 
 def test_the_nodes_of_slurm_s_own_file_are_offered_and_those_that_may_never_be_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config").write_text("")
-    (tmp_path / "slurm.conf").write_text(
+    (cwd / "config").write_text("")
+    (cwd / "slurm.conf").write_text(
         "NodeName=DEFAULT CPUs=64\nnodename=gpu[01-02] \\\n  State=UNKNOWN\nInclude nodes\n"
         "ClusterName=lab\ninclude %c.conf\nInclude missing\nNodeName=gpu[02-04],[x-y]\n"
         "#NodeName=old1\nNodeName=cloud[1-9] \\\n  State=CLOUD\nPartitionName=all Nodes=ALL\n"
     )
-    (tmp_path / "nodes").write_text("  NodeName=big NodeHostname=b NodeAddr=10.0.0.9\n")
-    (tmp_path / "lab.conf").write_text(
-        "NodeName=many[0001-3000] NodeHostName=m[0001-3000] CPUs=1\n"
-    )
-    file = str(tmp_path / "slurm.conf")
+    (cwd / "nodes").write_text("  NodeName=big NodeHostname=b NodeAddr=10.0.0.9\n")
+    (cwd / "lab.conf").write_text("NodeName=many[0001-3000] NodeHostName=m[0001-3000] CPUs=1\n")
+    file = str(cwd / "slurm.conf")
     offered, here = offered_hosts(Where(ssh_config="config"), Config(), {"SLURM_CONF": file})
     assert offered.line == "gpu[01-02],gpu03,gpu04,10.0.0.9,m[0001-3000]"
     assert (len(offered.names), offered.place) == (3005, file)

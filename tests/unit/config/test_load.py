@@ -2,8 +2,6 @@
 ``[expect]`` of the configuration: versions, sizes, limits; for all, for a cluster, for a host.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whose project's file is taken, and what a person has to trust in it first."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

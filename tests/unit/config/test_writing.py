@@ -1,7 +1,5 @@
 """Keys are added to a configuration without touching the rest of it, all of them or none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """How a bare and a watched run of a test are compared."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

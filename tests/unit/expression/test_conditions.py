@@ -1,7 +1,5 @@
 """The language of conditions: what matches, what is unknown, and what is refused with its place."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

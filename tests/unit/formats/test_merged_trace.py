@@ -1,7 +1,5 @@
 """Traces of several ranks become one: processes, clocks, arrows, and files that are none."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """What completion offers is what a command would find: in a shell and at the prompt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,12 @@ from distconsole.tui.prompt.completion_index import CompletionIndex
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh" / "config").write_text("Host own\n")
+def project(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(cwd))
+    (cwd / ".ssh").mkdir()
+    (cwd / ".ssh" / "config").write_text("Host own\n")
     for name in ("given", "exported", "configured"):
-        (tmp_path / name).write_text(f"Host {name}\n")
+        (cwd / name).write_text(f"Host {name}\n")
 
 
 def at_prompt(ssh_config: str | None = None) -> set[str]:

@@ -1,7 +1,5 @@
 """A launch as a form has it and as a line has it are the same launch, whatever is in it."""
 
-from __future__ import annotations
-
 import random
 import shlex
 from dataclasses import fields, replace

@@ -2,8 +2,6 @@
 The pages of help: verbs in groups, options under headings, examples that parse, exit codes; 80 columns hold them.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -276,13 +274,10 @@ def test_a_line_is_completed(line: str, continued: str) -> None:
     assert continued in [completion.line for completion in complete_line(line, known)]
 
 
-def test_files_complete_for_the_script_and_for_file_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
-    (tmp_path / "tests").mkdir()
-    (tmp_path / ".hidden").touch()
+def test_files_complete_for_the_script_and_for_file_options(cwd: Path) -> None:
+    (cwd / "train.py").touch()
+    (cwd / "tests").mkdir()
+    (cwd / ".hidden").touch()
     lines = [found.line for found in complete_line("run t", Vocabulary())]
     assert lines == ["run tests/", "run train.py", "run torchrun"]
     lines = [found.line for found in complete_line("check --junit tr", Vocabulary())]
@@ -299,7 +294,6 @@ def test_the_configuration_speaks_where_the_words_say_nothing() -> None:
     request = parse_line("run train.py", defaults=defaults)
     assert request == ask.Run(script="train.py", nproc="gpu", grace_seconds=3.0, env=(("A", "1"),))
     request = parse_line("run --nproc 2 --grace 5 train.py", defaults=defaults)
-    assert isinstance(request, ask.Run)
     assert (request.nproc, request.grace_seconds) == ("2", 5.0)
     with pytest.raises(UsageError, match=r"at least 0.2 s, in \[top\] of distconsole.toml"):
         parse_line("top", defaults={"top": {"interval_seconds": 0.0}})
@@ -319,7 +313,6 @@ def test_a_division_before_the_script_is_remembered(
     line: str, arguments: tuple[str, ...], divided: bool
 ) -> None:
     request = parse_line(line)
-    assert isinstance(request, ask.Run)
     assert (request.script, request.arguments, request.divided) == ("t.py", arguments, divided)
 
 

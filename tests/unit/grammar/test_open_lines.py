@@ -1,7 +1,5 @@
 """Claims about lines that are being typed: words, quotes, completion, mending, secrets."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -102,11 +100,8 @@ def test_what_is_there_is_not_offered_again(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["run --nic ", "run --nnodes ", "check --nnodes 1"])
-def test_what_is_no_file_is_not_offered_as_one(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "1.py").touch()
+def test_what_is_no_file_is_not_offered_as_one(line: str, cwd: Path) -> None:
+    (cwd / "1.py").touch()
     assert complete_line(line, KNOWN) == []
 
 
@@ -128,13 +123,10 @@ def test_completions_say_what_they_mean() -> None:
         ("run it", "run it\\'s.py"),
     ],
 )
-def test_files_are_quoted_as_the_line_has_begun_to(
-    typed: str, completed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data dir").mkdir()
+def test_files_are_quoted_as_the_line_has_begun_to(typed: str, completed: str, cwd: Path) -> None:
+    (cwd / "data dir").mkdir()
     for name in ("my script.py", "data dir/x.py", "it's.py", "bad\x1b[31mname.py"):
-        (tmp_path / name).touch()
+        (cwd / name).touch()
     assert completed in [each.line for each in complete_line(typed, KNOWN)]
     assert not any("\x1b" in each.line for each in complete_line("run ba", KNOWN))
 

@@ -1,7 +1,5 @@
 """Which addresses are chosen for training traffic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

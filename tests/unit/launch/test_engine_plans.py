@@ -1,7 +1,5 @@
 """What Horovod's ranks and mpirun are started with on each host, as values and as pasted text."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -22,6 +20,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import LauncherName, Run
+from suite.programs import run_to_end
 
 A, B = Host(HostName("a"), slots=2), Host(HostName("user@b"), slots=1)
 PYTHON = "/opt/venv/bin/python"
@@ -273,12 +272,9 @@ PLACE = 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $1"; exit $2'
 )
 @pytest.mark.parametrize("wrapper", [AS_RANK, f'{TORCH_NAMES}exec "$@"'])
 def test_a_rank_below_mpirun_has_torchs_variables(engine: dict[str, str], wrapper: str) -> None:
-    done = subprocess.run(
+    done = run_to_end(
         ["sh", "-c", wrapper, "sh", "sh", "-c", PLACE, "sh", "a b", "3"],
         env={"PATH": os.environ["PATH"], **engine},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (3, "5 8 1 4 a b\n", "")
 

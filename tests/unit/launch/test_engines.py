@@ -1,7 +1,5 @@
 """What is refused because of the hosts' Horovod and MPI, and where Horovod goes by MPI. No host is asked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Modules of the project that the ranks' Python does not find by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

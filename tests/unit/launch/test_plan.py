@@ -1,10 +1,7 @@
 """Plans compared as values: who starts what where, with which variables."""
 
-from __future__ import annotations
-
 import re
 import shlex
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -28,6 +25,7 @@ from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import Command, LauncherName, PassArgs, Run
 from distconsole_agent.contract.protocol import fill
 from distconsole_training.records import ENV_VERIFY
+from suite.programs import run_to_end
 
 TRAITS = ScriptTraits(readable=True, torch=True, distributed=True)
 
@@ -59,13 +57,10 @@ def plan(
 def printed_below(argv: Sequence[str], line: str, **env: str) -> str:
     """Return what a shell below torchrun prints, which the ranks' wrapper of ``argv`` starts."""
     command = argv[argv.index("-c") + 1].replace("{port}", "29500")
-    done = subprocess.run(
+    done = run_to_end(
         ["sh", "-c", command, "sh", "sh", "-c", line],
         env={"PATH": "/usr/bin:/bin", **env},
-        capture_output=True,
-        text=True,
         check=True,
-        timeout=10,
     )
     assert done.stderr == ""
     return done.stdout.strip()
@@ -453,7 +448,7 @@ def test_the_dry_run_can_be_pasted(tmp_path: Path) -> None:
     hosts = (Host(HostName("a"), slots=2, python="python3"),)
     made = plan(Run(str(script), ("a b", "$HOME")), *hosts, env={"X": "1 '2'"})
     text = dry_run_text(made).replace("cd /work/job\n", "")
-    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
+    done = run_to_end(["sh", "-c", text], check=True)
     assert sorted(done.stdout.splitlines()) == [
         "0 ['a b', '$HOME'] 1 '2'",
         "1 ['a b', '$HOME'] 1 '2'",

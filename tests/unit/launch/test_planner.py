@@ -2,8 +2,6 @@
 Runs that are launched again, by what is kept of them.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -135,15 +133,12 @@ def test_a_host_with_far_too_many_slots_is_warned_of_when_it_is_reached(tmp_path
     end_processes_of(tmp_path)
 
 
-def test_what_a_demo_ran_cannot_run_again_and_what_to_do_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.py").write_text("import torch")
+def test_what_a_demo_ran_cannot_run_again_and_what_to_do_is_said(cwd: Path) -> None:
+    (cwd / "t.py").write_text("import torch")
 
     store, journal = RunStore(runs_dir()), Journal(seconds=3)
     journal.write(store)
-    where = ask.Where(cluster="embedded", ssh_config=str(tmp_path / "gone"))
+    where = ask.Where(cluster="embedded", ssh_config=str(cwd / "gone"))
     request = msgspec.json.encode(ask.Run("t.py", where=where))
     with store.open(RunId(journal.run)) as run_file:
         run_file.write_record(replace(run_file.record(), where=where, request=request))

@@ -1,7 +1,5 @@
 """What is refused of scripts, what is read from them, and which launcher follows from it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from dataclasses import replace
@@ -269,10 +267,9 @@ def test_what_other_hosts_have_is_theirs_to_say() -> None:
 @pytest.mark.parametrize("workdir", [None, "its folder"])
 @pytest.mark.parametrize("name", ["train", "my prog", "it's"])
 def test_the_line_said_of_a_program_writes_a_script_that_starts_it_over_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, workdir: str | None
+    cwd: Path, name: str, workdir: str | None
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / (workdir or ".")
+    folder = cwd / (workdir or ".")
     folder.mkdir(exist_ok=True)
     shutil.copy("/bin/echo", folder / name)
     (folder / f"{name}.sh").write_text("mine\n")
@@ -285,13 +282,10 @@ def test_the_line_said_of_a_program_writes_a_script_that_starts_it_over_no_file(
     assert started.stdout == b"a b\n"
 
 
-def test_the_line_said_of_a_notebook_writes_over_no_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_line_said_of_a_notebook_writes_over_no_script(cwd: Path) -> None:
     for taken, told in ((False, ""), (True, " --output train1")):
         if taken:
-            (tmp_path / "train.py").touch()
+            (cwd / "train.py").touch()
         with pytest.raises(PlanError) as caught:
             refuse_other_file(Run("train.ipynb"))
         assert caught.value.hint.endswith(f"nbconvert --to script train.ipynb{told}")

@@ -1,7 +1,5 @@
 """Which commands of a shell script start ranks, and what is said of them before they do."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -125,7 +123,6 @@ def test_what_run_gives_a_script_counts_as_its_variables() -> None:
     by_argument = Run("t.sh", arguments=("torchrun", "t.py"))
     for request, text in ((by_variable, "$L t.py"), (by_argument, 'exec "$@"')):
         shell = traits_of(f"#!/bin/sh\n{text}\n", None, request).shell
-        assert shell is not None
         assert [each.name for each in shell.starts] == ["torchrun"]
 
 
@@ -134,7 +131,6 @@ def test_scripts_that_a_script_starts_are_read(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/b.sh").write_text("torchrun t.py\n")
     shell = read_traits(tmp_path / "a.sh", Run("a.sh", workdir=str(tmp_path))).shell
-    assert shell is not None
     assert [(each.name, each.line) for each in shell.starts] == [("torchrun", 2)]
 
 

@@ -1,8 +1,5 @@
 """The text of ``run --emit``, as far as no starter is needed to judge it."""
 
-from __future__ import annotations
-
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -16,6 +13,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName, Rank
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run, Where
+from suite.programs import run_to_end
 
 READABLE = ScriptTraits(readable=True, torch=True, distributed=True)
 KINDS = list(EmitKind)
@@ -53,7 +51,7 @@ def test_no_file_holds_a_secret_and_each_says_what_it_lacks(kind: EmitKind) -> N
 def test_bash_understands_every_file(kind: EmitKind, pass_args: PassArgs | None) -> None:
     request = Run("train.py", ("--note", 'it\'s\n$(id) "x" {port}'), pass_args=pass_args)
     text = emit(kind, *to_emit(request, placed=plan(2, 2), NOTE="a'b\nc"))
-    done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
+    done = run_to_end(["bash", "-n"], input=text)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,7 +1,5 @@
 """The league's cases are data with a seed, and its scores count a wrong name against a verdict."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import asdict

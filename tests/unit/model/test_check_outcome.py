@@ -1,7 +1,5 @@
 """The outcome of a check over every combination of what can be wrong with one."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import msgspec

@@ -1,11 +1,10 @@
 """Threads may decode into the same types from the first moment on."""
 
-from __future__ import annotations
-
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from suite.programs import run_to_end
 
 CONSOLE = Path(__file__).parents[3] / "console" / "distconsole"
 RACE = """
@@ -43,9 +42,7 @@ for number in range(100):
 
 
 def test_first_uses_at_the_same_moment_crash_nothing() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", RACE], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_to_end([sys.executable, "-c", RACE])
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,7 +1,5 @@
 """Times as people read them, and whatever a node may say instead of one."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -2,10 +2,7 @@
 Which hosts: what has to be said again where others are known already.
 """
 
-from __future__ import annotations
-
 import inspect
-import subprocess
 import sys
 
 import pytest
@@ -16,6 +13,7 @@ from distconsole.model.requests import Where
 from distconsole.model.verbs import VERBS, Opens, RunRole, verb_of
 from distconsole.operations.perform import operation_of
 from distconsole.tui.prompt.keys import VIEWS
+from suite.programs import run_to_end
 
 KINDS = [
     each
@@ -87,9 +85,7 @@ def test_which_lines_open_the_screen(line: str, opens: Opens) -> None:
 
 def test_the_table_loads_no_operation() -> None:
     loaded = "import sys, distconsole.model.verbs; print([name for name in sys.modules if name.startswith('distconsole.operations')])"
-    found = subprocess.run(
-        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
-    )
+    found = run_to_end([sys.executable, "-c", loaded], check=True)
     assert found.stdout.strip() == "[]"
 
 

@@ -1,7 +1,5 @@
 """A record with times that no clock shows: every verb that reads it, and what it writes."""
 
-from __future__ import annotations
-
 import math
 from io import StringIO
 from pathlib import Path

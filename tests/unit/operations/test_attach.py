@@ -1,7 +1,5 @@
 """Runs without an end whose hosts do not answer: what is stored is told, and what is missing is said."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The program that builds Horovod on a node: what it says of how far it is, and of what stands in the way."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -17,6 +15,7 @@ from distconsole.operations.setup.node_programs.build_horovod import BuildPace, 
 from distconsole.rpc.wire import decode_as
 from distconsole_agent.probes import run
 from suite.packages import COMPILES, FIRST_ERROR, WRONG, pack_source, pack_wheel, python_without
+from suite.programs import run_to_end
 
 PROGRAM = Path(build_horovod.__file__)
 SLOW = """\
@@ -200,13 +199,9 @@ def environments() -> list[str]:
 
 def development_wheel(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     program = Path(__file__).resolve().parents[3] / ".ci" / "horovod-wheel"
-    return subprocess.run(
+    return run_to_end(
         [program, sys.executable],
         env={**os.environ, "DISTCONSOLE_DEV_CACHE": str(tmp_path), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
     )
 
 

@@ -1,16 +1,14 @@
 """Claims about ``completion``: one command, and real shells complete; what was in their files stays."""
 
-from __future__ import annotations
-
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from distconsole.__main__ import run
+from suite.programs import run_to_end
 
 ASK = {
     "bash": 'COMP_WORDS=(distconsole chec) COMP_CWORD=1; _distconsole_completion distconsole; echo "${COMPREPLY[@]}"; '
@@ -44,7 +42,7 @@ def test_a_new_shell_completes_after_one_command(
     (home / "train.py").touch()
     monkeypatch.chdir(home)
     words = [shell, "-ic", ASK[shell]]
-    asked = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    asked = run_to_end(words)
     assert all(answer in asked.stdout for answer in ANSWERS[shell]), asked
     assert run(["doctor"]) == 0
     assert f"completion   installed for {shell}\n" in capsys.readouterr().out

@@ -1,7 +1,5 @@
 """The handle on an operation."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

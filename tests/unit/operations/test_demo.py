@@ -1,7 +1,5 @@
 """What the demo refuses, and what it says of itself."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Claims about ``doctor``: one page, without secrets, that says what is broken and what to do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -15,9 +13,8 @@ from fakes.sshd import make_key
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def project(cwd: Path) -> Path:
+    return cwd
 
 
 def test_the_page_says_what_there_is_and_not_who_somebody_is(

@@ -1,7 +1,5 @@
 """``--where`` and ``--fail-if``: what is listed, what decides the exit code, what is refused."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A person who has asked twice is rid of the program, and knows what may be left where."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

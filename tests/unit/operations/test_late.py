@@ -1,7 +1,5 @@
 """A run that ended while a host was away: what that host has to tell is fetched once it is back."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +56,7 @@ class BackAgain:
         self.cluster = SimpleNamespace(hosts=tuple(hosts.values()), host=hosts.get)
 
     @contextmanager
-    def __call__(self, _where: ask.Where) -> Iterator[BackAgain]:
+    def __call__(self, _where: ask.Where) -> Iterator["BackAgain"]:
         yield self
 
     def link(self, host: HostName) -> Any:

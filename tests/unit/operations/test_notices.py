@@ -1,7 +1,5 @@
 """What of a run somebody hears of, and how a terminal rings for it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Commands and webhooks of a person's own: told in bounded time, without a secret said, and never in a run's way."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -217,13 +215,12 @@ def test_services_are_told_by_apprise(webhook: Webhook) -> None:
 
 
 def test_a_module_of_the_working_folder_is_not_taken_for_one_that_tells_services(
-    webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    webhook: Webhook, cwd: Path
 ) -> None:
-    (tmp_path / "json.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nraise SystemExit\n")
-    monkeypatch.chdir(tmp_path)
+    (cwd / "json.py").write_text(f"open({str(cwd / 'mark')!r}, 'w')\nraise SystemExit\n")
     tell_services([f"json://{webhook.address.removeprefix('http://')}"], NOTICE, 60)
     assert len(webhook.bodies) == 1
-    assert not (tmp_path / "mark").exists()
+    assert not (cwd / "mark").exists()
 
 
 def test_services_without_their_package_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

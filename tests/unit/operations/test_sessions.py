@@ -2,8 +2,6 @@
 What is said when some nodes could not. It reaches no node.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,13 +58,8 @@ def test_this_machine_alone_is_said_where_nobody_named_hosts(
     assert say_alone("runs on", open_session, Where(), here) == []
 
 
-def test_files_are_kept_by_their_whole_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert lasting(Where(hostfile="hosts"), cluster("a")) == Where(
-        hostfile=str(tmp_path / "hosts")
-    )
+def test_files_are_kept_by_their_whole_name(cwd: Path) -> None:
+    assert lasting(Where(hostfile="hosts"), cluster("a")) == Where(hostfile=str(cwd / "hosts"))
 
 
 def test_a_run_from_the_prompt_is_kept_with_the_hosts_of_the_sitting() -> None:

@@ -1,7 +1,5 @@
 """The table of platforms says of a claim what pytest said of its tests."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

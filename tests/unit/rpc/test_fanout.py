@@ -34,7 +34,6 @@ def test_outcomes_keep_the_order_of_the_hosts() -> None:
     assert [outcome.host for outcome in outcomes] == [host.name for host in HOSTS]
     failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
     assert len(failed) == 10
-    assert isinstance(outcomes[0], Ok)
     assert outcomes[0].value == "N0"
     assert fan_out([], work) == []
 
@@ -97,7 +96,6 @@ def test_a_deadline_is_each_node_s_own(gate: threading.Event) -> None:
     first, second, third = fan_out(HOSTS[:3], work, seconds=0.2)
     assert isinstance(first, Ok)
     assert isinstance(third, Ok)
-    assert isinstance(second, Failed)
     assert isinstance(second.error, ConnectError)
 
 
@@ -120,7 +118,6 @@ def test_a_host_without_a_thread_here_fails_alone(monkeypatch: pytest.MonkeyPatc
     outcomes = fan_out(HOSTS[:3], lambda _: "done")
     assert [type(outcome) for outcome in outcomes] == [Ok, Failed, Ok]
     failed = outcomes[1]
-    assert isinstance(failed, Failed)
     assert failed.error.message == f"{OUT_OF_THREADS}, and n1 needs one"
     assert "ulimit -u" in failed.error.hint
 

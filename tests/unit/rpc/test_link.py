@@ -1,7 +1,5 @@
 """A link whose way to the node is slow: nothing is started on a node that nobody waits for any more."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -22,7 +20,7 @@ class SlowMachine:
         self.asked, self.answers = threading.Event(), threading.Event()
         self.done: list[str] = []
 
-    def connect(self, host: Host) -> SlowMachine:
+    def connect(self, host: Host) -> "SlowMachine":
         self.asked.set()
         assert self.answers.wait(30)
         return self

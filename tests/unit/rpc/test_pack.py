@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.rpc.pack import INSTALLER, agent_pack, pack
+from suite.programs import run_to_end
 
 PYTHONS = [
     path
@@ -42,12 +43,9 @@ def test_nothing_of_the_place_where_it_was_built_is_in_it(tmp_path: Path) -> Non
         source = Path(sys.modules[package].__file__ or "").parent
         shutil.copytree(source, site / package, ignore=shutil.ignore_patterns("__pycache__"))
     code = "import distconsole_agent; from distconsole.rpc.pack import agent_pack; print(agent_pack().sha256, distconsole_agent.__file__)"
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=60,
         check=True,
     )
     digest, file = done.stdout.split()

@@ -1,7 +1,5 @@
 """Whatever a node may say within the contract: no picture, line, page or table of a run breaks by it."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables of fields: every one can be read of a row of which everything, or nothing, is known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 Which value of a metric counts as its best.
 """
 
-from __future__ import annotations
-
 import math
 
 import msgspec

@@ -1,7 +1,5 @@
 """One definition of standing still and of slow: all that is shown of a run agrees on both, at every moment."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What ranks did over time: bounded, the worst of a moment kept, hostile figures taken."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

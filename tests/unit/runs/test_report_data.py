@@ -1,7 +1,5 @@
 """How a run went over time, in bounded size."""
 
-from __future__ import annotations
-
 import base64
 import math
 import re

@@ -1,7 +1,5 @@
 """A run whose ranks are started anew: one line of steps, one story, nothing of one attempt in the next."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -2,8 +2,6 @@
 Claims about the course of a stored run: a few of its entries tell it.
 """
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -2,8 +2,6 @@
 A run that the first version stored: it opens, is the same run, and becomes a file of this version.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import sqlite3

@@ -1,7 +1,5 @@
 """How our failed logins are added up as sshd adds them up, and what its words before its version mean."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -41,7 +39,7 @@ OPTIONS = SshOptions(
 class Waiting(threading.Event):
     """Notes how long it is waited for, and lets the clock go on."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: "Clock") -> None:
         super().__init__()
         self.clock, self.seconds = clock, 0.0
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from distconsole.ssh.openssh_login import YOUNG_SECONDS, PrivateFolder
+from suite.programs import run_to_end
 
 
 @pytest.fixture
@@ -61,9 +62,7 @@ def test_where_no_program_may_run_another_place_is_taken(place: Path) -> None:
     mount = 'mount -t tmpfs -o noexec none "$0"; exec "$@"'
     words = ["unshare", "--mount", "sh", "-c", mount, place, sys.executable, "-c", program]
     environment = {**os.environ, "TMPDIR": "/var/tmp"}
-    done = subprocess.run(
-        words, capture_output=True, text=True, check=True, timeout=30, env=environment
-    )
+    done = run_to_end(words, check=True, env=environment)
     assert Path(done.stdout.strip()).parent == Path("/var/tmp")
 
 

@@ -3,7 +3,6 @@ Claims about adding to known_hosts: lines that are there stay, also one without 
 """
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from distconsole.errors import ConfigError
 from distconsole.ssh.jumps import hop_host
 from distconsole.ssh.known_hosts import add_line
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
+from suite.programs import run_to_end
 
 CASES = {
     "first value wins": "Host a\n HostName one\n Port 1\nHost *\n HostName two\n Port 2\n User u\n",
@@ -58,14 +58,7 @@ def home() -> Path:
 
 
 def by_openssh(config: Path) -> dict[str, list[str]]:
-    done = subprocess.run(
-        ["ssh", "-G", "-F", str(config), "a"],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=True,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_to_end(["ssh", "-G", "-F", str(config), "a"], check=True)
     found: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         key, _, value = line.partition(" ")

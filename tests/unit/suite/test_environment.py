@@ -5,8 +5,6 @@ The leak check finds what a test leaves, and nothing else.
 Tests that cannot run are skipped by name, with a reason, and counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

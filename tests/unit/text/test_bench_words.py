@@ -2,8 +2,6 @@
 ``bench collectives`` as lines, and what of a check's report it is made of.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

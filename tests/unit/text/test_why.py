@@ -2,8 +2,6 @@
 Prose is broken between words on a terminal, and stays one line in a pipe.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Events in words: what a person at a shell reads, and what a program reads from ``--json``."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import dataclass, field

@@ -1,23 +1,18 @@
 """Who makes the ring of a process, and when; and what is noted of an exception that nobody caught."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distconsole_training import identity
 from distconsole_training import process as home
 from distconsole_training.process import ENV_RINGS, Process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from distconsole_training.recorder import Recorder
+from distconsole_training.recorder import Recorder
 
 
 @pytest.fixture

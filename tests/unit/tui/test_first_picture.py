@@ -1,4 +1,3 @@
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.widgets.log_tail import LogTail
 from fakes import scenes
 from fakes.stage import CONSOLE, on_screen, on_stage, staged, until
+from suite.programs import run_to_end
 
 LATE = (
     *("distconsole.tui.verbs", "distconsole.tui.tasks", "distconsole.tui.views.run"),
@@ -19,9 +19,7 @@ LATE = (
 
 def test_the_first_picture_needs_no_verbs_no_runs_and_no_other_view() -> None:
     loaded = f"import sys, distconsole.tui.app; print([each for each in {LATE!r} if each in sys.modules])"
-    found = subprocess.run(
-        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
-    )
+    found = run_to_end([sys.executable, "-c", loaded], check=True)
     assert found.stdout.strip() == "[]"
 
 

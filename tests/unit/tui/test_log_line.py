@@ -1,7 +1,5 @@
 """A row of the logs in words: who said it, how often, and until when."""
 
-from __future__ import annotations
-
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.rows import rows_of
 from distconsole.tui.widgets.log_line import LineStyle, line_texts, name_cells

@@ -1,7 +1,5 @@
 """Points of a curve on the columns of dots that a plot has room for."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

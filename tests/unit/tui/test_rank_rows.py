@@ -1,7 +1,5 @@
 """The table of ranks: which of its figures are of now, and how old the others are."""
 
-from __future__ import annotations
-
 import sys
 
 import msgspec
@@ -176,7 +174,6 @@ def waited_for(slow: int) -> list[RunEvents]:
 
     def at_work(number: int, t: float) -> list[RunEvents]:
         window, *others = told(number, t)
-        assert isinstance(window, Window)
         waited = (1.0, 0, 0, 1.0, 0) if number == slow else (9.0, 0, 0, 9.0, 0)
         ms, step = 18.0, int(99 + t - T)
         parts = {"backward_ms": 11.0, "forward_ms": 4.0, "data_ms": 1.0, "optimizer_ms": 1.0}

@@ -1,7 +1,5 @@
 """What a task that follows a run says of it in the transcript."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

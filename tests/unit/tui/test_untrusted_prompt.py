@@ -1,7 +1,5 @@
 """The prompt, when the project's file is changed while the console is open."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,11 +10,8 @@ from distconsole.model import requests as ask
 from distconsole.tui.session import ConsoleSession
 
 
-def test_a_changed_file_is_asked_about_before_anything_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "distconsole.toml"
+def test_a_changed_file_is_asked_about_before_anything_is_done(cwd: Path) -> None:
+    file = cwd / "distconsole.toml"
     file.write_text("setup = 'module load cuda'\n")
     trust_as_it_is(file)
     session = ConsoleSession(ask.Where())

@@ -23,6 +23,7 @@ from distconsole_agent.engines.slurm_words import (
     read_srun_death,
 )
 from fakes.shims import wait_until
+from suite.programs import run_to_end
 
 HERE = socket.gethostname().partition(".")[0]
 AT = "2026-11-21T19:31:02"
@@ -137,13 +138,7 @@ def test_srun_does_not_take_the_jobs_options_for_its_own(tmp_path: Path) -> None
         "PATH": "/bin",
     }
     options = {"SLURM_NTASKS": "8", "SBATCH_GPUS": "1", "SLURM_CPUS_PER_TASK": "4"}
-    done = subprocess.run(
-        ["/bin/bash", str(script), "--held"],
-        env={**where, **options},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_to_end(["/bin/bash", str(script), "--held"], env={**where, **options}, check=True)
     assert done.stdout == "it's over --code 0 --held\n"
     variables = (tmp_path / "step.log").read_text().split()
     assert {

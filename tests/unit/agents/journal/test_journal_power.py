@@ -38,10 +38,6 @@ def written(folder: Path, batches: int = 4) -> tuple[bytes, list[tuple[int, int]
     return (folder / SEGMENT).read_bytes(), ends, journal.journal_id
 
 
-def whole_batches(ends: list[tuple[int, int]], size: int) -> int:
-    return max(seq for end, seq in ends if end <= size)
-
-
 def check_goes_on(folder: Path, kept: int, writer: str) -> None:
     journal = opened(folder)
     assert journal.last_seq == kept
@@ -69,7 +65,7 @@ def test_a_damaged_journal_goes_on_from_its_last_whole_batch(folder: Path, damag
     whole, ends, writer = written(folder, batches=3)
     for place in range(len(whole)):
         (folder / SEGMENT).write_bytes(DAMAGES[damage](whole, place))
-        check_goes_on(folder, whole_batches(ends, place), writer)
+        check_goes_on(folder, max(seq for end, seq in ends if end <= place), writer)
 
 
 def test_what_was_cut_behind_damage_is_counted_and_a_torn_write_is_none(folder: Path) -> None:

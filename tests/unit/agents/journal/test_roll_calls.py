@@ -2,8 +2,6 @@
 Ranks are found by what their engine told them, parents before their children.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -27,7 +25,7 @@ from fakes.shims import wait_until
 
 
 @pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[Ranks]:
+def ranks(tmp_path: Path) -> Iterator["Ranks"]:
     # A process of its own: below this one there may be ranks of other tests.
     with subprocess.Popen(["sleep", "1000"]) as process:
         yield Ranks(tmp_path, process.pid)

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import zipfile
@@ -17,6 +16,7 @@ import distconsole_training
 from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.node_folder.hook_files import remove_leftovers, unpack_hook
+from suite.programs import run_to_end
 
 
 @pytest.fixture
@@ -159,9 +159,7 @@ def test_a_whole_hook_in_a_read_only_folder_is_used(node: NodeFolders) -> None:
     )
     mounted = f'mount --bind -o ro {path} {path} && exec "$@"'
     words = ["unshare", "--mount", "sh", "-c", mounted, "sh"]
-    done = subprocess.run(
-        [*words, sys.executable, "-c", asks, node.node_dir], capture_output=True, text=True
-    )
+    done = run_to_end([*words, sys.executable, "-c", asks, node.node_dir])
     assert (done.stdout.strip(), done.stderr) == (path, "")
 
 

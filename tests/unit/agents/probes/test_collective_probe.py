@@ -25,6 +25,7 @@ from distconsole_agent.probes.collectives.values import (
 )
 from distconsole_agent.probes.collectives.worker import run_cases
 from distconsole_agent.probes.scripts import worker_script
+from suite.programs import run_to_end
 
 ALL = [
     *(("all_reduce", dtype) for dtype in ("float32", "float64", "float16", "bfloat16", "int64")),
@@ -140,7 +141,7 @@ OWN_FILE = 'exec "$@" >"$OUT/rank-${OMPI_COMM_WORLD_RANK:-0}"'
 def mpi_ranks(folder: Path, *launcher: str, **env: str) -> list[dict[str, Any]]:
     """Run the worker below ``launcher``; return all that its ranks said."""
     words = [sys.executable, "-c", worker_script(), "60", "mpi", json.dumps(JOB)]
-    done = subprocess.run(
+    done = run_to_end(
         [*launcher, "sh", "-c", OWN_FILE, "sh", *words],
         env={
             **os.environ,
@@ -149,10 +150,6 @@ def mpi_ranks(folder: Path, *launcher: str, **env: str) -> list[dict[str, Any]]:
             "OUT": str(folder),
             **env,
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     texts = [path.read_text() for path in sorted(folder.glob("rank-*"))]

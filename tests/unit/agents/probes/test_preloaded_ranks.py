@@ -14,6 +14,7 @@ from distconsole_agent import probes
 from distconsole_agent.probes.scripts import script_source
 from distconsole_agent.probes.software.python_env import _agent_pipe
 from fakes.shims import wait_until
+from suite.programs import run_to_end
 
 _agent_pipe()  # open as long as this process, as an agent has it
 
@@ -153,13 +154,10 @@ def test_only_a_rank_whose_surroundings_differ_runs_by_itself(server: str, chang
         assert probes.run("import.end", {"token": server}, 5.0) == {"ending": True}
         assert probes.run("import.end", {"token": server}, 5.0) == {"ending": False}
     name, _, value = change.partition("=")
-    done = subprocess.run(
+    done = run_to_end(
         ["sh", "-c", f'{LIMITS.get(change, "")}echo $$; exec "$@"', "sh", *words],
         env=environment(RANK="0", **({name: value} if value else {})),
-        capture_output=True,
-        text=True,
         cwd="/",
-        timeout=60,
         check=True,
     )
     started, rank, has_torch, _ = done.stdout.split()

@@ -23,6 +23,7 @@ from distconsole_agent.roll_call.ways import (
     stacks_by_server,
 )
 from distconsole_agent.system import unix
+from suite.programs import run_to_end
 
 STACK = b'Thread 0x1 (most recent call first):\n  File "a.py", line 3 in f\n'
 
@@ -205,7 +206,7 @@ def called_by_nobody(owner: Sequence[str], dumpable: int) -> list[str]:
         try:
             assert process.stdout.readline() == b"up\n"
             asks = [*NOBODY, sys.executable, "-c", ASKS, str(process.pid)]
-            done = subprocess.run(asks, capture_output=True, text=True, check=True, cwd="/")
+            done = run_to_end(asks, check=True, cwd="/")
         finally:
             process.kill()
     return done.stdout.splitlines()

@@ -1,9 +1,10 @@
 """The agent as a program: it stays on the node for days, so it holds no library that it does not use all the time."""
 
-import subprocess
 import sys
 
 import pytest
+
+from suite.programs import run_to_end
 
 # OpenSSL alone is 3.6 MB, dataclasses with inspect 1.1, the others 0.3 to 1.6 each.
 DEAR = (
@@ -26,7 +27,5 @@ def test_an_agent_loads_only_what_it_always_needs(module: str, dear: tuple[str, 
         f"assert len(hash_file({__file__!r})) == 64; "
         f"print([name for name in {dear!r} if name in sys.modules and name not in before])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_to_end([sys.executable, "-c", program], check=True)
     assert done.stdout == "[]\n"

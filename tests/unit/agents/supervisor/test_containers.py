@@ -17,6 +17,7 @@ from distconsole_agent.supervisor.containers import (
     words_to_start,
     write_script,
 )
+from suite.programs import run_to_end
 
 SHARED = (
     "run --rm --interactive --pull=never --entrypoint= --network=host --pid=host --ipc=host "
@@ -120,7 +121,7 @@ def test_the_script_becomes_the_process_with_variables_and_pipes(tmp_path: Path)
 
 def test_a_folder_that_is_not_mounted_is_named(tmp_path: Path) -> None:
     text = script_text("", Inside("probe", ("true",), {}, (), str(tmp_path / "gone")))
-    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=False)
+    done = run_to_end(["sh", "-c", text])
     assert done.returncode == 126
     assert f"does not have the working folder {tmp_path / 'gone'}: mount it there" in done.stderr
 

@@ -134,14 +134,13 @@ class Harmful:
         return os.mkdir, ("loaded",)
 
 
-def test_notes_are_read_and_never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    note(tmp_path, "harmful", Harmful(), 1.0)
-    (tmp_path / "pytorch-errorfile-cut.pickle").write_bytes(b"\x80\x04\x95")
-    (tmp_path / "pytorch-errorfile-link.pickle").symlink_to("/dev/zero")
-    os.mkfifo(tmp_path / "pytorch-errorfile-pipe.pickle")
-    (tmp_path / "pytorch-errorfile-folder.pickle").mkdir()
+def test_notes_are_read_and_never_loaded(cwd: Path) -> None:
+    note(cwd, "harmful", Harmful(), 1.0)
+    (cwd / "pytorch-errorfile-cut.pickle").write_bytes(b"\x80\x04\x95")
+    (cwd / "pytorch-errorfile-link.pickle").symlink_to("/dev/zero")
+    os.mkfifo(cwd / "pytorch-errorfile-pipe.pickle")
+    (cwd / "pytorch-errorfile-folder.pickle").mkdir()
     before = len(list(Path("/proc/self/fd").iterdir()))
-    assert "Connection closed" in failure(tmp_path, RAISED + VICTIM).error
-    assert not (tmp_path / "loaded").exists()
+    assert "Connection closed" in failure(cwd, RAISED + VICTIM).error
+    assert not (cwd / "loaded").exists()
     assert len(list(Path("/proc/self/fd").iterdir())) == before

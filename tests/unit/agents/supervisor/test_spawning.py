@@ -6,7 +6,6 @@ The shim as a program: a start waits for it, so it begins with no more than a st
 import errno
 import os
 import resource
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.spawning import ChildCommand, login_shell, spawn
 from distconsole_agent.system.loop import Loop
 from fakes.shims import wait_until
+from suite.programs import run_to_end
 
 
 def test_the_shell_for_a_command_is_one_that_may_be_run() -> None:
@@ -103,7 +103,5 @@ def test_a_shim_begins_without_what_only_ends_need_and_never_loads_openssl() -> 
         f"loaded = lambda: [name for name in {(*late, '_hashlib')!r} if name in sys.modules]; "
         "print(loaded()); load_late(); print(loaded())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run_to_end([sys.executable, "-c", program], check=True)
     assert done.stdout == f"[]\n{list(late)}\n"

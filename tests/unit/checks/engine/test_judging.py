@@ -1,7 +1,5 @@
 """Judging very many hosts: the work grows with the hosts, and not with their pairs."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

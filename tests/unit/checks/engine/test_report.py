@@ -1,7 +1,5 @@
 """The report of a check: what the budget left out, and what was asked for and has no verdict."""
 
-from __future__ import annotations
-
 import pytest
 
 from distconsole.checks.engine.report import find_unmade, make_report

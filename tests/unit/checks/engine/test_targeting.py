@@ -1,7 +1,5 @@
 """The launch that is checked: planned as ``run`` plans it, on hosts that answer from a list."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +13,6 @@ from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.verbs import parse_line
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
-from distconsole.model.requests import Check
 from distconsole.rpc.frames import Address, Hello
 from distconsole.session import Session
 
@@ -23,11 +20,10 @@ SCRIPT = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(cwd: Path) -> Path:
     """The console's own folder, with a script in it."""
-    (tmp_path / "train.py").write_text(SCRIPT)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (cwd / "train.py").write_text(SCRIPT)
+    return cwd
 
 
 class FakeLink:
@@ -83,7 +79,6 @@ class FakeLink:
 
 def launch_of(line: str, *hosts: Host, away: str = "") -> Launch:
     request = parse_line(line)
-    assert isinstance(request, Check)
     assert request.target is not None
     given = hosts or (Host(HostName("a")), Host(HostName("b")))
     links = {host.name: FakeLink(host, number) for number, host in enumerate(given, 1)}

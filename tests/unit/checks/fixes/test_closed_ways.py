@@ -1,7 +1,5 @@
 """Connections that fail: the cure fits the system's code, and what has one cause is one finding."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """Cures as data and as words, proofs, and what of them is written into the configuration."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -2,8 +2,6 @@
 Which others a host tries: all of few, and of very many some in both directions.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -2,8 +2,6 @@
 What the ranks of a check's short jobs get to do.
 """
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import cast

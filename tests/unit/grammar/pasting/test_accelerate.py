@@ -1,11 +1,8 @@
 """Every variable that ``accelerate launch`` gives its ranks, for the same options and files, asked of accelerate itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 
 from distconsole.grammar.pasting.read import read_command
 from suite.neighbours import accelerate
+from suite.programs import run_to_end
 
 ASK = """
 import json, os, sys
@@ -139,21 +137,16 @@ COMMANDS = [
 
 
 @pytest.mark.torch_ranks
-def test_ranks_have_the_variables_of_accelerate_itself(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_have_the_variables_of_accelerate_itself(home: Path, cwd: Path) -> None:
     packages = accelerate()
-    monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         Path(name).write_text(LOCAL + text)
     words = [shlex.split(each) for each in COMMANDS]
-    asked = subprocess.run(
+    asked = run_to_end(
         [sys.executable, "-W", "ignore", "-c", ASK],
         input=json.dumps(words),
         env={**os.environ, "PYTHONPATH": str(packages)},
         check=True,
-        capture_output=True,
-        text=True,
     )
     for command, theirs in zip(COMMANDS, json.loads(asked.stdout), strict=True):
         ours = dict(read_command(["accelerate", "launch", *shlex.split(command), "t.py"]).env)

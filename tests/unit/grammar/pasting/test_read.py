@@ -1,7 +1,5 @@
 """Pasted commands: what starts a training is read from them as ``cases/pasted.json`` says, or refused in a line."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import fields
@@ -27,9 +25,8 @@ REFUSED = [case for case in CASES if "refused" in case]
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_said_elsewhere(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_is_said_elsewhere(home: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file of accelerate's or DeepSpeed's, and no variable that a command could export."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NCCL_DEBUG", raising=False)
 
 
@@ -84,7 +81,6 @@ def test_run_and_check_understand_the_same(case: dict[str, Any]) -> None:
     run = parse_args(["run", "--", *words])
     check = parse_args(["check", "--", *words])
     assert isinstance(run, ask.Run)
-    assert isinstance(check, ask.Check)
     assert check.target is not None
     assert [getattr(run, name) for name in SAME] == [
         getattr(check.target.run, name) for name in SAME
@@ -122,25 +118,20 @@ def test_run_and_check_refuse_the_same(case: dict[str, Any]) -> None:
         "check -- cd sub '&&' nohup test --lr 1",
     ],
 )
-def test_a_script_may_be_called_as_a_program_is(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sub").mkdir()
+def test_a_script_may_be_called_as_a_program_is(line: str, cwd: Path) -> None:
+    (cwd / "sub").mkdir()
     for name in ("test", "make", "torchrn"):
-        (tmp_path / "sub" / name).write_text("print(1)\n")
+        (cwd / "sub" / name).write_text("print(1)\n")
     request = parse_args(shlex.split(line))
     run = request.target.run if isinstance(request, ask.Check) and request.target else request
-    assert isinstance(run, ask.Run)
     assert run.script in ("test", "make", "torchrn")
     assert run.arguments == ("--lr", "1")
 
 
 @pytest.mark.parametrize("line", ["run test x", "run --workdir . test x", "check -- nohup test x"])
 def test_a_program_in_place_of_a_script_is_refused_and_a_script_of_that_name_told(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, cwd: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"^test is no launcher that is known here$") as raised:
         parse_args(shlex.split(line))
     assert "a script of that name is ./test" in raised.value.hint
@@ -154,7 +145,6 @@ def test_every_starter_has_its_own_number_of_values_for_each_option() -> None:
 
 def target_of(line: str, table: dict[str, Any] | None = None) -> tuple[ask.Check, ask.Target]:
     request = parse_line(line, {"run": table or {}})
-    assert isinstance(request, ask.Check)
     assert request.target is not None
     return request, request.target
 
@@ -217,11 +207,8 @@ def test_launch_options_without_a_launch_are_refused(line: str, words: str) -> N
         parse_line(line)
 
 
-def test_the_prompt_completes_files_behind_check_as_behind_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
+def test_the_prompt_completes_files_behind_check_as_behind_run(cwd: Path) -> None:
+    (cwd / "train.py").touch()
     for verb in ("run", "check", "check --level quick"):
         found = complete_line(f"{verb} tr", Vocabulary())
         assert [each.line for each in found] == [f"{verb} train.py"]

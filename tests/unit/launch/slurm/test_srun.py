@@ -1,7 +1,5 @@
 """What Slurm says of a job, and what is started below it; no Slurm is asked."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest
@@ -26,6 +24,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import LauncherName, Run
+from suite.programs import run_to_end
 
 RUNNING = (
     "JobId=3 JobName=train-1121-a1 UserId=root(0) JobState=RUNNING Reason=None Dependency=(null) "
@@ -139,11 +138,9 @@ def test_each_node_starts_its_own_shim_and_no_other() -> None:
     assert same[-1] == "exec py agent"
     script = step_command("3", "run-1", ["a", "b"], [["echo", "$(id); x"], ["echo", "b"]])[-1]
     for node, told in (("a", "$(id); x"), ("b", "b"), ("c", "")):
-        done = subprocess.run(
+        done = run_to_end(
             ["/bin/sh", "-c", script],
             env={"SLURMD_NODENAME": node, "PATH": "/bin:/usr/bin"},
-            capture_output=True,
-            text=True,
             check=True,
         )
         assert done.stdout.strip() == told

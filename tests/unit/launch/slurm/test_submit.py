@@ -1,7 +1,5 @@
 """What is submitted to Slurm and what ``--dry-run`` says of it; no Slurm is asked."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -175,10 +173,7 @@ def test_options_that_submit_no_single_job_are_refused(
     shown("-N2 -w n1,n2 --wait-all-nodes=1 --wckey=a", LauncherName.TORCH)
 
 
-def test_a_script_that_reads_slurms_variables_is_not_said_to_lack_a_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.py").write_text("import os\nrank = int(os.environ['SLURM_PROCID'])\n")
+def test_a_script_that_reads_slurms_variables_is_not_said_to_lack_a_job(cwd: Path) -> None:
+    (cwd / "t.py").write_text("import os\nrank = int(os.environ['SLURM_PROCID'])\n")
     plan, _ = shown("-N2", LauncherName.AUTO)
     assert plan.why == "the script reads SLURM_PROCID: env:// ranks; by srun, in Slurm job JOB"

@@ -1,7 +1,5 @@
 """What ``--sync`` takes for code, and what it refuses."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Ignore files mean what Git says they mean: Git itself is asked."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -2,8 +2,6 @@
 The figures of ``bench strategies``: from events to one run, from runs to a strategy.
 """
 
-from __future__ import annotations
-
 import pytest
 from msgspec import UNSET, UnsetType
 

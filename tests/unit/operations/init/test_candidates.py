@@ -1,7 +1,5 @@
 """Claims about where ``init`` finds hosts: the machines that train, not those beside them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,33 +21,31 @@ Host *
 
 
 def test_hosts_come_of_the_allocation_the_host_file_ssh_config_and_sinfo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n1")
     monkeypatch.setenv("SLURM_JOB_NODELIST_HET_GROUP_0", "n1")
     monkeypatch.setenv("SLURM_JOB_NODELIST_HET_GROUP_1", "n2")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    (tmp_path / "hostfile").write_text("a slots=4\nb slots=4\n")
-    (tmp_path / "config").write_text(SSH_CONFIG)
-    sinfo = tmp_path / "sinfo"
+    monkeypatch.setenv("PATH", str(cwd), prepend=":")
+    (cwd / "hostfile").write_text("a slots=4\nb slots=4\n")
+    (cwd / "config").write_text(SSH_CONFIG)
+    sinfo = cwd / "sinfo"
     sinfo.write_text("#!/bin/sh\necho 'c[1-3]'\n")
     sinfo.chmod(0o755)
-    candidates = find_candidates(tmp_path / "config")
+    candidates = find_candidates(cwd / "config")
     found = [(place, ",".join(map(host_text, hosts))) for hosts, place in candidates]
     assert found == [
         ("the Slurm allocation", "n1,n2"),
         ("./hostfile", "a:4,b:4"),
-        (f"{tmp_path / 'config'}; jump is left out: it only leads to others", "gpu1,gpu2"),
+        (f"{cwd / 'config'}; jump is left out: it only leads to others", "gpu1,gpu2"),
         ("Slurm: sinfo", "c1,c2,c3"),
     ]
 
 
 def test_nothing_is_found_where_there_is_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(cwd))
     assert [hosts for hosts, _ in find_candidates(None) if hosts] == []
 
 

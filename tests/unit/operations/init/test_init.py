@@ -1,7 +1,5 @@
 """Claims about ``init`` away from its hosts: it does not guess, and its file is whole, or is not there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -31,9 +29,8 @@ def refusal(request: Init) -> str:
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def folder(cwd: Path) -> Path:
+    return cwd
 
 
 def test_where_nobody_can_answer_it_says_how_a_script_asks() -> None:

@@ -1,7 +1,5 @@
 """Claims about what a node says of its interpreters: the first that ranks need, and nothing that is not ours."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -18,6 +16,7 @@ from distconsole.operations.init.init import (
     read_answer,
     script_for,
 )
+from suite.programs import run_to_end
 
 BARE = Python("3.12.1", is_default=True)
 CPU = Python("3.11.4", "2.4.0")
@@ -38,14 +37,7 @@ def test_a_shell_finds_the_environment_that_has_torch(home: Path) -> None:
     (torch / "torch" / "__init__.py").touch()
     (torch / "torch" / "version.py").write_text("__version__ = '9.9'\ncuda: str = '13.0'\n")
     script = script_for(Host(HostName("a"), setup="export PATH=/usr/bin:/bin; echo loaded"))
-    shell = subprocess.run(
-        ["sh", "-s"],
-        input=script,
-        text=True,
-        capture_output=True,
-        env=dict(os.environ),
-        check=True,
-    )
+    shell = run_to_end(["sh", "-s"], input=script, env=dict(os.environ), check=True)
     looked = read_answer(shell.stdout)
     found = looked.pythons[str(folder / "bin" / "python")]
     assert (found.torch, found.has_gpus, found.is_default) == ("9.9 for CUDA 13.0", True, False)

@@ -2,8 +2,6 @@
 What ``setup`` fetches on the laptop.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -153,10 +151,9 @@ def test_a_host_that_has_it_needs_nothing_else() -> None:
 
 
 def test_a_module_of_the_working_folder_is_not_taken_for_pip(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "pip.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n")
-    monkeypatch.chdir(tmp_path)
+    (cwd / "pip.py").write_text(f"open({str(cwd / 'mark')!r}, 'w')\n")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert _fetch_source(None, tmp_path) is None
-    assert not (tmp_path / "mark").exists()
+    assert _fetch_source(None, cwd) is None
+    assert not (cwd / "mark").exists()

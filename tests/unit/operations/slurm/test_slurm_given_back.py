@@ -1,7 +1,5 @@
 """A Slurm job in which nothing was started is given back, or it is said that it could not be; its host is faked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -34,7 +32,7 @@ class Login:
         self._lost = set(lost)
         self._comes_back = comes_back
 
-    def link(self, _name: str) -> Login:
+    def link(self, _name: str) -> "Login":
         return self
 
     def connect(self) -> None:

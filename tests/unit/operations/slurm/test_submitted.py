@@ -1,7 +1,5 @@
 """What the starts of a run in a job that Slurm requeues are told; no host is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,13 +45,13 @@ class Nodes:
         self.asked: list[dict[str, Any]] = []
 
     @contextmanager
-    def __call__(self, where: Where) -> Iterator[Nodes]:
+    def __call__(self, where: Where) -> Iterator["Nodes"]:
         self.closed -= 1
         if self.closed >= 0:
             raise UnreachableError(f"{where.hosts} lets nobody in")
         yield self
 
-    def link(self, _host: str) -> Nodes:
+    def link(self, _host: str) -> "Nodes":
         return self
 
     def request(self, _op: str, _seconds: float, **arguments: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Runs written down for other programs, read back as those programs read them."""
 
-from __future__ import annotations
-
 import csv
 import http.client
 import io
@@ -340,7 +338,7 @@ class Asker:
         self._words: list[str] = []
         self._thread = threading.Thread(target=self._perform, args=(request,))
 
-    def __enter__(self) -> Asker:
+    def __enter__(self) -> "Asker":
         self._thread.start()
         assert self._told.wait(20)
         return self

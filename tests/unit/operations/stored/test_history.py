@@ -4,8 +4,6 @@
 ``compare`` on stored runs: text and JSON, what was configured otherwise, and what cannot be compared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re
@@ -343,10 +341,6 @@ def line(rank: int, text: str, t: float = 0.0, *, transient: bool = False) -> Lo
     )
 
 
-def sample(t: float) -> NodeSample:
-    return blank(NodeSample, t=t, run="r", host="n0")
-
-
 def printed(*events: RunEvents) -> str:
     out = io.StringIO()
     show = show_for(ask.Logs(run="r"), Streams(out, io.StringIO()))
@@ -357,7 +351,8 @@ def printed(*events: RunEvents) -> str:
 
 
 def test_a_folded_line_says_which_ranks_and_waits_no_longer_than_it_must() -> None:
-    events = [line(0, "a"), line(1, "a", 0.5), line(0, "b", 0.6), sample(9.0), line(0, "c", 9.1)]
+    sample = blank(NodeSample, t=9.0, run="r", host="n0")
+    events = [line(0, "a"), line(1, "a", 0.5), line(0, "b", 0.6), sample, line(0, "c", 9.1)]
     given = fold_lines(select_lines(iter(events), parse_filter("", 0.0)))
     taken = [next(given), next(given)]
     assert printed(*taken) == "[0-1] a\n[0 n0] b\n"

@@ -1,7 +1,5 @@
 """A line that names no run: which one is meant, and what is said of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

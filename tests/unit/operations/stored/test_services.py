@@ -1,7 +1,5 @@
 """Runs in the services of others, read back by what these services read with."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os
@@ -42,6 +40,7 @@ from distconsole.runs.timeline import RunTimeline
 from fakes.journals import START, Journal
 from fakes.sessions import no_session
 from suite.neighbours import neighbour
+from suite.programs import run_to_end
 
 RUN = "digits-1121-a3f9"
 
@@ -448,13 +447,8 @@ def test_a_service_that_never_answers_does_not_keep_the_program(
 
 def run_with(packages: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python with these packages; what it exports comes out of this test's store."""
-    return subprocess.run(
-        [sys.executable, *words],
-        env={**os.environ, "PYTHONPATH": str(packages), **variables},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
+    return run_to_end(
+        [sys.executable, *words], env={**os.environ, "PYTHONPATH": str(packages), **variables}
     )
 
 

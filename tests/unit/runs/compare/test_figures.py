@@ -1,7 +1,5 @@
 """Runs side by side: what is said in words, the figures, and what is only comparable in part."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

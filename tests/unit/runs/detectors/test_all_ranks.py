@@ -2,8 +2,6 @@
 What a hostile node invents: ranks, hosts and GPUs that the run's plan does not have.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Iterator

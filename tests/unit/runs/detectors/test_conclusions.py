@@ -1,7 +1,5 @@
 """How a run ended, from histories of what its nodes said, the coordinator being on ``a``; and what mends an error."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A run whose shell script ended with 0: what became of the launcher in it counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Why a slow rank is slow: what its GPU, its processors or its host say at that time, and the others' do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

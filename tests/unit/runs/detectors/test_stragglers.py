@@ -4,8 +4,6 @@ A key is ENGINE-RANKS-PLACE-SLOW: where in its steps which rank slept 20 ms and 
 rank, time, step, steps, then milliseconds of step, data, forward, backward, optimizer, and the five of waits.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

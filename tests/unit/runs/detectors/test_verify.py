@@ -1,7 +1,5 @@
 """Checks of ranks in, what they disagree on out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What ranks say of their start in, what is told of the world that they make out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@ Jobs of several hosts are put together and judged by the judge of runs; who is n
 Which files are the script's own, and what those of libraries say of a rank.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

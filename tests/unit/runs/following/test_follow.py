@@ -1,7 +1,5 @@
 """Journals followed over links that break; the links are faked, the store is real."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import threading

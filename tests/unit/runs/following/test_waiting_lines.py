@@ -2,8 +2,6 @@
 Whatever the order in which hosts' journals come, the picture at the end is that of a replay.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The last lines: what is repeated is one, a flood leaves the others a place, and memory is bounded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import pytest

@@ -3,8 +3,6 @@ Lines are counted by speaker, level and time, in bounded room; and who prints a 
 Claims about lists whose older part lies on the disk.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -2,8 +2,6 @@
 Losses that ranks print: which words are one, of which step, and only where the hook has none.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """Moments of a run as people write them, and how one moves through them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A stored run at any moment: what seeking gives is what folding from the beginning gives."""
 
-from __future__ import annotations
-
 import math
 import random
 import sqlite3

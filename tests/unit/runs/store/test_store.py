@@ -3,8 +3,6 @@ Thousands of kept runs are listed without opening each; what the catalogue knows
 A store on a network disk: one console keeps a run, the others only show it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import os

@@ -1,7 +1,5 @@
 """Claims about listings of folders, and about what of a list is on the screen."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

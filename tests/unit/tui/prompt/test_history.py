@@ -1,7 +1,5 @@
 """Claims about the history: each line once, no secrets, two consoles, hostile files."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Claims about keys and aliases of the operator's own, and about the start-up file."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
@@ -45,7 +43,6 @@ def aliases(**lines: str) -> dict[str, Alias]:
 )
 def test_a_key_is_read_however_it_is_written(written: str, named: str, tmp_path: Path) -> None:
     found = keymap(tmp_path, f'[keys]\n"{written}" = "check --level quick"\n').of(named, "logs")
-    assert found is not None
     assert found.line == "check --level quick"
 
 

@@ -1,7 +1,5 @@
 """A terminal gets characters that it has: each that the screen is drawn with has a likeness, a cell wide."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

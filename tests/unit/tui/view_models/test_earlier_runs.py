@@ -1,7 +1,5 @@
 """What is said of a run against the earlier ones of its name."""
 
-from __future__ import annotations
-
 from msgspec import structs
 
 from distconsole.model.run_summary import RunSummary

@@ -1,7 +1,5 @@
 """What a finding says to do: by keys inside the console, and as a command for a shell."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

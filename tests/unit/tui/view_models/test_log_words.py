@@ -1,7 +1,5 @@
 """What the Logs view says first: where the reader is, how bad it is, by whom, and what is missing."""
 
-from __future__ import annotations
-
 import colorsys
 from dataclasses import replace as with_
 

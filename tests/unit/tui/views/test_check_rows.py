@@ -1,7 +1,5 @@
 """How a check's rows share the lines."""
 
-from __future__ import annotations
-
 from distconsole.tui.views.check_rows import GridRow, group_rows, groups_with_room
 
 ROWS = [

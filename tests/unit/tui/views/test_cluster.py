@@ -1,7 +1,5 @@
 """How the view of the hosts shares its lines, and what it keeps of the last minutes."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

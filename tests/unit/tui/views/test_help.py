@@ -1,7 +1,5 @@
 """No key hides another, and help tells them all."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

@@ -1,7 +1,5 @@
 """How the view of a run shares its lines among ranks, plots and log."""
 
-from __future__ import annotations
-
 import pytest
 
 from distconsole.tui.views.run import FEW_ROWS, LEAST_RANKS, share_lines

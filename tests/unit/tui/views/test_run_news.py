@@ -1,7 +1,5 @@
 """What is to be known of a run beside its first line: the newest first, nothing twice, what has passed in one line."""
 
-from __future__ import annotations
-
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import RankState, RunFinding
 from distconsole.runs.health import health_of

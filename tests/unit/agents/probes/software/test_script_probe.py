@@ -1,7 +1,5 @@
 """The probes ``script`` and ``folders``: what a launch needs of a node, read without running or importing it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
