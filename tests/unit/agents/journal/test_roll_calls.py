@@ -86,9 +86,7 @@ def test_a_stall_is_called_once_and_rarely_again_for_other_ranks(ranks: Ranks) -
     assert ranks.kept() == []
 
 
-def test_a_stop_is_preceded_by_a_call_only_where_a_rank_has_stalled(
-    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_calls_if_a_rank_stalled(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks.roll.call_before_stop()
     assert ranks.kept() == []
     ranks.stall(1)
