@@ -97,7 +97,6 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
 
 
 def lives(pid: int) -> bool:
-    """Return True if ``pid`` is that of a process, and it has not ended."""
     process = read_process(pid) if pid > 0 else None
     return process is not None and process.state not in "ZX"
 
