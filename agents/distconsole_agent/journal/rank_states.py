@@ -333,20 +333,10 @@ class RankStates:
         ]
         return [entry for rank in due for entry in self.trains(rank.rank, now_ns / 1e9)]
 
-    def paused(
-        self,
-        number: int,
-        idle_seconds: float,
-        median_seconds: float | None,
-        t: float,
-        longest_seconds: float = 0.0,
-    ) -> list[Entry]:
-        """Take how long a rank has made no step, and its longest pause before; it may have stalled."""
+    def stalled(self, number: int, t: float) -> list[Entry]:
+        """Take that a rank has made no step for long."""
         rank = self._ranks.get(number)
-        if rank is None or rank.state != "running" or median_seconds is None:
-            return []
-        usual = max(limits.STALL_STEPS * median_seconds, limits.STALL_PAUSES * longest_seconds)
-        if idle_seconds <= max(limits.STALL_SECONDS, usual):
+        if rank is None or rank.state != "running":
             return []
         return [self._change(rank, "stalled", t)]
 

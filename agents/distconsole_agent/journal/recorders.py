@@ -21,7 +21,7 @@ from distconsole_agent.journal.windows import (
     window,
 )
 from distconsole_agent.supervisor import notes
-from distconsole_agent.system.procfs import read_process
+from distconsole_agent.system.procfs import lives
 from distconsole_training.records import BATCH, CHECK, DETAIL, METRIC, PHASE, PHASES, STEP, WAIT
 
 REBUILT_RECORDS = 4096
@@ -98,8 +98,7 @@ class RankRing:
     def check_process(self) -> None:
         if self.ended:
             return
-        stat = read_process(self.ring.header.pid) if self.ring.header.pid > 0 else None
-        alive = stat is not None and stat.state not in "ZX"
+        alive = lives(self.ring.header.pid)
         # A pid of another namespace is never seen alive: such a process ends with its rank.
         self.was_alive = self.was_alive or alive
         self.ended = self.ring.header.finished or (self.was_alive and not alive)
@@ -225,17 +224,12 @@ class Recorders:
                 recorder.check_process()
         return [entry for recorder in heard for entry in self._take(recorder)]
 
-    def silent(self, now_monotonic_ns: int) -> list[tuple[int, float, float | None, float]]:
-        """Return rank, seconds since its last step, its median step and its longest pause, for ranks with steps."""
+    def silent(self, now_monotonic_ns: int) -> list[int]:
+        """Return the ranks that made steps, and none for longer than they may."""
         return [
-            (
-                rank,
-                (now_monotonic_ns - memory.last_step_ns) / 1e9,
-                memory.median_seconds(),
-                memory.longest_seconds,
-            )
+            rank
             for rank, memory in self._memory.items()
-            if memory.last_step_ns
+            if now_monotonic_ns - memory.last_step_ns > memory.stall_seconds() * 1e9
         ]
 
     def place_of(self, rank: int) -> RankProgress | None:

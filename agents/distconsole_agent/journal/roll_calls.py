@@ -84,9 +84,10 @@ class RollCalls:
             if only is None:
                 self._last = (self._monotonic(), calls)
         header = {"kind": "roll_call", "why": why}
-        self.entries.extend(
-            {"t": call["t"], **header, "rank": call["rank"], "call": call} for call in calls
-        )
+        for call in calls:
+            # The stop by a faster node may have ended a rank before it was asked.
+            if why != "stop" or call["alive"] or call["stage"] in ("ended", "not_started"):
+                self.entries.append({"t": call["t"], **header, "rank": call["rank"], "call": call})
         return calls
 
     def call_before_stop(self) -> None:

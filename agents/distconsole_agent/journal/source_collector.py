@@ -300,9 +300,8 @@ class SourceCollector:
         self._entries += self._recorders.drain()
         now_ns = self._wall_ns()
         self._entries += self.ranks.old_enough(now_ns)
-        monotonic_ns = int(self._monotonic() * 1e9)
-        for rank, seconds, median, longest in self._recorders.silent(monotonic_ns):
-            self._entries += self.ranks.paused(rank, seconds, median, now_ns / 1e9, longest)
+        for rank in self._recorders.silent(int(self._monotonic() * 1e9)):
+            self._entries += self.ranks.stalled(rank, now_ns / 1e9)
         self.roll.watch()
         self._take_vanished(now_ns / 1e9)
 

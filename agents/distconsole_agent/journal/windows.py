@@ -8,10 +8,10 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from typing import Any, NamedTuple
 
-from distconsole_agent.contract.limits import WINDOW_SECONDS
+from distconsole_agent.contract import limits
 from distconsole_agent.contract.protocol import (
     MAX_CHECKED,
     MAX_CHECKED_NAME,
@@ -109,6 +109,15 @@ class StepMemory:
                 return samples or None
         return None
 
+    def stall_seconds(self) -> float:
+        """Return how long a rank may make no step; without a limit before the first one."""
+        if not self.last_step_ns or not self.step_seconds:
+            return inf
+        median = self.median_seconds()
+        least = limits.LONG_START_SECONDS if median is None else limits.STALL_SECONDS
+        usual = max(self.step_seconds) if median is None else median
+        return max(least, limits.STALL_STEPS * usual, limits.STALL_PAUSES * self.longest_seconds)
+
     def median_seconds(self) -> float | None:
         """Return the median duration of the last steps; None before the third one."""
         if len(self.step_seconds) < 3:
@@ -117,8 +126,8 @@ class StepMemory:
 
 
 def cut(records: Sequence[Record]) -> list[Sequence[Record]]:
-    """Return ``records`` in pieces of about ``WINDOW_SECONDS``, by their own times."""
-    length_ns = int(WINDOW_SECONDS * 1e9)
+    """Return ``records`` in pieces of about ``limits.WINDOW_SECONDS``, by their own times."""
+    length_ns = int(limits.WINDOW_SECONDS * 1e9)
     if records and records[-1][2] - records[0][2] < 1.5 * length_ns:
         return [records]
     pieces: list[Sequence[Record]] = []

@@ -17,7 +17,7 @@ from distconsole_agent.roll_call.facts import MAX_WORDS
 from distconsole_agent.roll_call.stacks import Thread, ends_early
 from distconsole_agent.supervisor.proctree import read_environ
 from distconsole_agent.system.kernel_files import end_of
-from distconsole_agent.system.procfs import Process, all_processes, descendants_of, read_process
+from distconsole_agent.system.procfs import Process, all_processes, descendants_of, lives
 
 MAX_CALLS_BYTES = MAX_LINE_BYTES // 4 * 3
 """All calls of a node are one answer."""
@@ -154,10 +154,9 @@ class _Asker(threading.Thread):
             self.run()
 
     def run(self) -> None:
-        process = None if self._seat.pid is None else read_process(self._seat.pid)
-        if process is None or process.state in "ZX":
+        if self._seat.pid is None or not lives(self._seat.pid):
             return
-        pid = self._who_answers(process.pid)
+        pid = self._who_answers(self._seat.pid)
         told = f"the kernel did not answer in time about process {pid}"
         self.call.update(pid=pid, alive=True, way="proc", threads=[], refused=[], note=told)
         before = facts.look(pid)
@@ -178,6 +177,7 @@ class _Asker(threading.Thread):
         stalls = read_stalls(self._seat.log, self.call.get("silent_s") or 0.0)
         self.call["horovod"] = stalls
         self.call["children"] = children
+        self.call["alive"] = lives(pid)
 
     def _who_answers(self, pid: int) -> int:
         """Return ``pid``, or the first process of Python below it if that is a wrapper (bash, uv)."""

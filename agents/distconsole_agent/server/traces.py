@@ -18,7 +18,7 @@ from distconsole_agent.contract.requests import AgentRequest
 from distconsole_agent.journal.rings import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX, read_headers
 from distconsole_agent.node_folder.folders import own_folder, write_private
 from distconsole_agent.node_folder.run_files import read_own_spec
-from distconsole_agent.system.procfs import read_process
+from distconsole_agent.system.procfs import lives
 from distconsole_agent.system.room import disk_of
 
 if TYPE_CHECKING:
@@ -113,14 +113,9 @@ def _training_ranks(
     found: dict[int, tuple[int, str, int]] = {}
     for path, header in read_headers(folder, enclosed, unread):
         known = found.get(header.rank, (0, "", 0))
-        if header.rank >= 0 and not header.finished and _lives(header.pid):
+        if header.rank >= 0 and not header.finished and lives(header.pid):
             found[header.rank] = max(known, (header.started_time_ns, path, header.pid))
     return {rank: (path, pid) for rank, (_, path, pid) in found.items()}
-
-
-def _lives(pid: int) -> bool:
-    stat = read_process(pid) if pid > 0 else None
-    return stat is not None and stat.state not in "ZX"
 
 
 def _ask(rank: int, ring: str, pid: int, place: str, asked: Values) -> _Wanted:
@@ -145,12 +140,12 @@ def _ask(rank: int, ring: str, pid: int, place: str, asked: Values) -> _Wanted:
 def _ended(waiting: list[_Wanted], is_late: bool) -> Iterator[tuple[_Wanted, Values]]:
     """Yield the outcome of each rank that is done, or will send nothing."""
     for one in waiting:
-        lives = _lives(one.pid)
+        alive = lives(one.pid)
         told: Values | None = {"error": one.error} if one.error else _read_told(one)
         if told is not None:
             yield one, told
-        elif not lives or is_late:
-            yield one, {"error": GONE if not lives else LATE}
+        elif not alive or is_late:
+            yield one, {"error": GONE if not alive else LATE}
 
 
 def _read_told(one: _Wanted) -> Values | None:

@@ -96,6 +96,11 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
     return Process(pid, parent, uid, known, state, age_seconds, started, flags, pgid)
 
 
+def lives(pid: int) -> bool:
+    process = read_process(pid) if pid > 0 else None
+    return process is not None and process.state not in "ZX"
+
+
 def describe_process(pid: int) -> dict[str, Any]:
     """Return a process as a dictionary; only its ``pid`` if it has ended or may not be read."""
     process = read_process(pid)

@@ -53,6 +53,7 @@ class Curves:
     def __init__(self) -> None:
         self._timeline = RunTimeline(StragglerWatch())  # no curve needs them judged
         self._second = 0
+        self._seen: set[int] = set()  # with a window: before all have one, a sum is that of a part
 
     def of(self, event: RunEvents) -> Iterator[CurvePoint]:
         if isinstance(event, Metric):
@@ -72,7 +73,9 @@ class Curves:
             yield CurvePoint(
                 "ranks", f"step_ms/rank_{event.rank:04}", event.step_ms_mean, event.step
             )
-        if int(event.t) <= self._second:
+        all_told = event.rank in self._seen or len(self._seen) + 1 >= len(self._timeline.ranks)
+        self._seen.add(event.rank)
+        if int(event.t) <= self._second or not all_told:
             return
         self._second = int(event.t)
         step = self._timeline.steps or 0

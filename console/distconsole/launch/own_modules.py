@@ -23,7 +23,7 @@ SOUGHT_SECONDS = 3.0
 
 
 def find_own_modules(request: Run) -> dict[str, tuple[str, str]]:
-    """Return the modules of the script's project that Python does not find by itself: folder of each, and the cure."""
+    """Return the modules of the script's project that Python does not find by itself, below ``src`` also namespace packages: folder of each, and the cure."""
     workdir = expand_home(request.workdir or ".").absolute()
     script = None if request.module else path_here(request)
     root = project_root(workdir if script is None else script.parent)
@@ -31,14 +31,15 @@ def find_own_modules(request: Run) -> dict[str, tuple[str, str]]:
     told = dict(request.env).get("PYTHONPATH", "").split(":")
     searched = {beside, *(Path(os.path.normpath(workdir / each)) for each in told if each)}
     found: dict[str, tuple[str, str]] = {}
-    for folder in dict.fromkeys(each for top in (root, workdir) for each in (top / "src", top)):
+    for folder in (top / name for top in (root, workdir) for name in ("src", "lib", "")):
         near = Path(os.path.relpath(folder, workdir))
         shown = near if request.sync or folder.is_relative_to(workdir) else folder
         cure = f"--env PYTHONPATH={shlex.quote(str(shown))} has Python look there first"
-        files = [each.parent for each in folder.glob("*/__init__.py")]
-        files += [each.with_suffix("") for each in folder.glob("*.py")]
-        for module in files if folder not in searched else ():
-            found.setdefault(module.name, (str(folder), cure))
+        packages = ("*/*.py", "*/*/*.py") if folder.name == "src" else ("*/__init__.py",)
+        files = [each for kind in ("*.py", *packages) for each in folder.glob(kind)]
+        for file in files if folder not in searched else ():
+            name = file.relative_to(folder).parts[0].removesuffix(".py")
+            found.setdefault(name, (str(folder), cure))
     return found | _packages_around(script, workdir, root)
 
 

@@ -12,11 +12,12 @@ import secrets
 import shlex
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from distconsole.errors import AgentError, LinkLostError, NodeError, PythonError, StorageError
 from distconsole.model.cluster import Host
-from distconsole.rpc.login_shell import READ_LINE, code_text, last_lines, open_shell
+from distconsole.rpc.login_shell import GUARD, READ_LINE, code_text, last_lines, open_shell
 from distconsole.rpc.pack import INSTALLER, Pack, joining_script
 from distconsole.rpc.wire import start_refusal
 from distconsole.ssh.plain import quote
@@ -72,6 +73,7 @@ UNSAFE = {
     b"open": ("may be written to by others", "look what is in it, then: chmod go-w, on that node"),
 }
 
+INPUT_HINT = f"does a start-up file redirect the shell's input (exec <)? {GUARD} goes above that"
 PYTHON_HINT = "name one with --python PATH, or activate an environment with --setup CMD"
 
 
@@ -110,7 +112,8 @@ def open_bridge(
     seconds = AGENT_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
     channel, early = open_shell(connection, host, token)
     try:
-        channel.send(start_input(host, pack, token, closely=closely), AGENT_SECONDS)
+        with suppress(LinkLostError):  # its exit code and words are still to come
+            channel.send(start_input(host, pack, token, closely=closely), AGENT_SECONDS)
         return _Start(channel, host, pack, token, early).until_bridge(seconds)
     except BaseException:
         channel.close()
@@ -270,7 +273,7 @@ class _Start:
         if self.stage == "ready" and self.prefix not in self.held:
             return AgentError(
                 f"{name}: the login shell ended ({code_text(code)}) before it ran our command{said}",
-                "does the --setup command end the shell?" if self.host.setup else "",
+                "does the --setup command end the shell?" if self.host.setup else INPUT_HINT,
             )
         if self.stage != "ready" and code in (126, 127):
             return PythonError(f"{name}: {self._python()} cannot be run{said}", PYTHON_HINT)

@@ -168,7 +168,7 @@ class _Greeting:
     def _ended(self, channel: Channel) -> AgentError:
         """Return the error of a command that ended before it began."""
         code = channel.exit_code(2.0)
-        words = f"{self._heard()}{last_lines(channel)}"
+        words = f"{self._heard()}{last_lines(channel, self._token)}"
         hint = next((hint for word, hint in ENDED_HINTS.items() if word in words), ENDED_HINT)
         return AgentError(
             f"{self._host.name}: the login shell ended ({code_text(code)}) before it ran our command{words}",
@@ -176,9 +176,10 @@ class _Greeting:
         )
 
 
-def last_lines(channel: Channel) -> str:
-    """Return the last lines of stderr in one, behind a colon; empty if there is none."""
-    lines = [line.strip() for line in channel.stderr_tail().splitlines() if line.strip()]
+def last_lines(channel: Channel, sent: str = "\n") -> str:
+    """Return the last lines of stderr in one, behind a colon, without an echo of what was ``sent``."""
+    lines = [line.strip() for line in channel.stderr_tail().splitlines() if sent not in line]
+    lines = [line for line in lines if re.search(r"\w", line)]
     return f": {mask_text(' / '.join(lines[-3:]))[:400]}" if lines else ""
 
 

@@ -29,7 +29,7 @@ from distconsole.model.cluster import Cluster
 from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.paramiko_transport import WRITING_ERRORS
 from distconsole.ssh.sockets import WatchedStream, end_process
-from distconsole.ssh.transport import login_folder
+from distconsole.ssh.transport import start_shell
 
 MARK = "DISTCONSOLE_EMBEDDED"
 """In the environment of everything that a node starts; by it the node's processes are found."""
@@ -227,16 +227,7 @@ class _Login(paramiko.ServerInterface):
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         try:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self._environment,
-                cwd=login_folder(),
-                start_new_session=True,
-                bufsize=0,
-            )
+            process = start_shell(command, self._environment)
         except OSError:
             return False
         self._commands = [one for one in self._commands if one.running]

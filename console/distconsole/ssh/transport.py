@@ -120,6 +120,22 @@ class LocalTransport:
         """Nothing is shared."""
 
 
+def start_shell(
+    command: str | bytes, env: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Run ``command`` as sshd does: by a shell in the home, in a session of its own."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        cwd=login_folder(),
+        start_new_session=True,
+        bufsize=0,
+    )
+
+
 class LocalConnection:
     """See ``Connection``."""
 
@@ -131,15 +147,7 @@ class LocalConnection:
 
     def open(self, command: str, timeout: float) -> LocalChannel:
         try:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=login_folder(),
-                start_new_session=True,
-                bufsize=0,
-            )
+            process = start_shell(command)
         except OSError as error:
             raise AgentError(f"cannot start a shell here: {error.strerror}") from None
         channel = LocalChannel(process)

@@ -719,14 +719,18 @@ def test_a_rank_that_was_asked_as_it_makes_no_step_is_found_by_the_steps_of_the_
     assert finding.summary == "rank 1 on a is in load at data.py:9; 2 ranks go on"
 
 
-def test_a_start_of_which_not_all_ranks_were_asked_blames_nobody() -> None:
+@pytest.mark.parametrize("asked", ["b", "ab"])
+def test_a_start_that_goes_on_or_of_which_one_rank_was_asked_blames_nobody(asked: str) -> None:
     feed = Feed("a", "b")
     events = feed.ranks("ab")
     began = feed.t
-    told = where(1, "data.py", 45.0)
-    told["call"]["step"] = -1
-    events += feed("b", "roll_call", began + 45, **{**told, "why": "start"})
+    for host in asked:
+        told = where("ab".index(host), "data.py" if host == "b" else "train.py", 45.0)
+        told["call"]["step"] = -1
+        events += feed(host, "roll_call", began + 45, **{**told, "why": "start"})
     for second in range(46, 60):
+        for rank, host in enumerate(asked if asked == "ab" else ""):
+            events += feed.window(rank, step=second, host=host, at=began + second)
         events += feed("a", "sample", began + second, **SAMPLE)
     assert only(events, RunFinding) == []
 

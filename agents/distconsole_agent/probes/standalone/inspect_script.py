@@ -20,6 +20,7 @@ import subprocess
 import sys
 from typing import Any
 
+from distconsole_agent.contract.git import ask_git, is_changed
 from distconsole_agent.probes.standalone.reporting import (
     ProgramPart,
     begin,
@@ -35,9 +36,6 @@ MAX_FILES = 400
 MAX_CODE_BYTES = 32 * 1024 * 1024
 MAX_MODULES = 400
 MAX_ENTRIES = 4096
-GIT_SECONDS = 1.0
-OF_THE_PERSON = ("GIT_CONFIG_", "GIT_EXEC_PATH", "GIT_CEILING_", "GIT_DISCOVERY_")
-"""The beginnings of those of Git's variables that it keeps; others have it answer for another repository or file."""
 LIGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 
@@ -384,38 +382,10 @@ def workdir(job: dict[str, Any]) -> None:
 def git_state(folder: str) -> dict[str, Any]:
     """The commit that is checked out, and whether tracked files differ from it: None with filters of its own."""
     head, dirty = "", None
-    status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
-    # Git compares a file by the program that a filter names; those of the user's own files may run.
-    # Only Git 2.26 and later shows the file of each.
-    named = ("-z", "--name-only", "--get-regexp", r"^filter\.")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        head = ask_git(folder, "rev-parse", "HEAD").strip()[:64]
-        if ask_git(folder, "config", *named, codes=(0, 1)):
-            scopes = ask_git(folder, "config", "--show-scope", *named).split("\0")[::2]
-            if not {"local", "worktree"}.isdisjoint(scopes):
-                return {"head": head, "dirty": None}
-        dirty = bool(ask_git(folder, *status).strip())
+        head = ask_git(folder, "rev-parse", "HEAD", seconds=1.0).strip()[:64]
+        dirty = is_changed(folder, seconds=1.0)
     return {"head": head, "dirty": dirty}
-
-
-def ask_git(folder: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-    """Return Git's output; the repository's settings have it start no monitor, hook or fetch."""
-    quiet = ("-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "-C", folder)
-    environ = os.environ.items()
-    kept = {k: v for k, v in environ if not k.startswith("GIT_") or k.startswith(OF_THE_PERSON)}
-    env = dict(kept, GIT_OPTIONAL_LOCKS="0", GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none")
-    done = subprocess.run(
-        ["git", *quiet, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        timeout=GIT_SECONDS,
-        env=env,
-        check=False,
-    )
-    if done.returncode not in codes:
-        done.check_returncode()
-    return done.stdout.decode("utf-8", "replace")
 
 
 def main(seconds: float, **job: Any) -> None:

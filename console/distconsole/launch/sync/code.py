@@ -14,16 +14,16 @@ import os
 import stat
 import subprocess
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from subprocess import DEVNULL
 
 from distconsole.errors import PlanError
 from distconsole.launch.sync.ignore import IgnoreRules, read_rules
+from distconsole_agent.contract.git import ask_git, is_changed
 
 NEVER = frozenset({".git", ".hg", ".svn", ".jj"})
 """Names excluded even against ``!name``."""
@@ -42,14 +42,6 @@ OWN_IGNORE = ".distconsoleignore"
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_BYTES = 128 * 1024 * 1024
-GIT_SECONDS = 10.0
-QUIET_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null")
-QUIET_GIT_ENV = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-"""Keeps a project's settings from starting programs in ``git ls-files``: monitors, hooks, fetches."""
-
-OF_THE_PERSON = ("GIT_CONFIG_", "GIT_EXEC_PATH", "GIT_CEILING_", "GIT_DISCOVERY_")
-"""Prefixes of Git's variables that are kept; others would have it answer for another repository or file."""
-
 COMMIT_VARIABLE = "DISTCONSOLE_GIT_COMMIT"
 """Gives the ranks their commit: their copy has no ``.git``."""
 
@@ -72,7 +64,7 @@ class Code:
     """A project's code at one moment: its ``root`` here, files, ``links`` within it (path and target).
 
     ``commit`` is Git's, with ``-dirty`` if a tracked file is changed or a file of the code is not tracked, and
-    ``-unknown`` where only a program of the repository could decide that; empty without Git.
+    ``-unknown`` where only a program of the repository could decide that, or Git is set not to compare a file; empty without Git.
     """
 
     root: str
@@ -151,7 +143,13 @@ class _Walk:
         place = self.root / path
         rules += _ignore_file(place / ".gitignore", path)
         if not path:
-            rules += _ignore_file(place / ".git" / "info" / "exclude", path)
+            exclude = ".git/info/exclude"
+            if (place / ".git").is_file():  # of a further work tree, or a submodule
+                with contextlib.suppress(OSError, subprocess.SubprocessError):
+                    exclude = ask_git(
+                        str(place), "rev-parse", "--git-path", "info/exclude"
+                    ).strip()
+            rules += _ignore_file(place / exclude, path)
         own += _ignore_file(place / OWN_IGNORE, path)
         both = rules + own
         try:
@@ -227,54 +225,38 @@ def _git_files(root: Path, *words: str) -> frozenset[str] | None:
     if not (root / ".git").exists():
         return frozenset()
     try:
-        said = _ask_git(root, "ls-files", "-z", "--cached", *words)
+        said = ask_git(str(root), "ls-files", "-z", "--cached", *words)
     except (OSError, subprocess.SubprocessError):
         return None
     return frozenset(said.split("\0")) - {""}
 
 
 def _commit(root: Path, paths: Iterable[str]) -> str:
-    head = dirty = ""
-    # Git compares a file by the program that a filter names; those of the person's own settings may run.
-    named = ("-z", "--name-only", "--get-regexp", r"^filter\.")
-    status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
-    if not (root / ".git").exists():
-        return ""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        head = _ask_git(root, "rev-parse", "--verify", "HEAD").strip()
-        dirty = "-unknown"
-        tracked = _git_files(root)
-        if tracked is None:
-            return head + dirty
-        for path in map(PurePosixPath, paths):
-            # Of a submodule Git names the folder alone. Our own file is no part of the code.
-            is_tracked = any(str(each) in tracked for each in (path, *path.parents))
-            if not is_tracked and path.name != OWN_IGNORE:
-                return f"{head}-dirty"
-        if _ask_git(root, "config", *named, codes=(0, 1)):
-            scopes = _ask_git(root, "config", "--show-scope", *named).split("\0")[::2]
-            if not {"local", "worktree"}.isdisjoint(scopes):
-                return head + dirty
-        dirty = "-dirty" if _ask_git(root, *status).strip() else ""
-    return head + dirty
+    head = change = ""
+    if (root / ".git").exists():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            head = ask_git(str(root), "rev-parse", "--verify", "HEAD").strip()
+            change = "-unknown"
+            change = _change(root, map(PurePosixPath, paths))
+    return head + change
 
 
-def _ask_git(root: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-    """Return Git's output; raises OSError, or SubprocessError for an exit code that is not in ``codes``."""
-    environ = os.environ.items()
-    kept = {k: v for k, v in environ if not k.startswith("GIT_") or k.startswith(OF_THE_PERSON)}
-    done = subprocess.run(
-        [*QUIET_GIT, *words],
-        cwd=root,
-        env={**kept, **QUIET_GIT_ENV},
-        capture_output=True,
-        check=False,
-        timeout=GIT_SECONDS,
-        stdin=DEVNULL,
-    )
-    if done.returncode not in codes:
-        done.check_returncode()
-    return os.fsdecode(done.stdout)
+def _change(root: Path, paths: Iterable[PurePosixPath]) -> str:
+    listed = ask_git(str(root), "ls-files", "-v", "-z", "--cached").split("\0")
+    tags = {entry[2:]: entry[:1] for entry in listed}
+    submodules = defaultdict[PurePosixPath, list[PurePosixPath]](list)
+    changes = {""}
+    for path in paths:
+        known = next((each for each in (path, *path.parents) if str(each) in tags), None)
+        if known is None:
+            changes |= {"-dirty"} if path.name != OWN_IGNORE else set()
+        elif known != path:
+            submodules[known].append(path.relative_to(known))
+        elif tags[str(path)] in "hsS":  # assume-unchanged, skip-worktree: Git does not compare it
+            changes |= {"-unknown"}
+    changes |= {_change(root / folder, inside) for folder, inside in submodules.items()}
+    changes.add({True: "-dirty", False: "", None: "-unknown"}[is_changed(str(root))])
+    return "-dirty" if "-dirty" in changes else max(changes)
 
 
 def _is_bulk(folder: os.DirEntry[str]) -> bool:

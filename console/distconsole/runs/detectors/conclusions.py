@@ -265,7 +265,11 @@ REMEDIES = (
         "see whether shared memory (/dev/shm) is full or small: distconsole check --only shm; if so, docker: "
         "--shm-size=8g or --ipc=host, or fewer DataLoader workers",
     ),
-    (r"No space left on device", "make room on that host: distconsole check --only disk"),
+    (
+        r"No space left on device|unexpected pos \d+ vs \d+|basic_ios::clear|StreamWriter failed writing",
+        "make room on that host, if a disk or quota there is full: distconsole check --only disk",
+    ),
+    (r"DataLoader worker \(pid", "a worker died: num_workers=0 shows why; dmesg | grep -i oom"),
     (r"Too many open files", "more file descriptors: ulimit -n $(ulimit -Hn), by --setup"),
     (
         r"EADDRINUSE|Address already in use",
@@ -352,7 +356,7 @@ REMEDIES = (
     ),
     (
         r"(Command 'git|'git',).{0,200} returned non-zero exit status 128|InvalidGitRepositoryError",
-        "a copy by --sync has no .git: the commit is in DISTCONSOLE_GIT_COMMIT",
+        "a copy by --sync has no .git: the commit, if Git told one, is in DISTCONSOLE_GIT_COMMIT",
     ),
     (
         r"killed by SIGSEGV",

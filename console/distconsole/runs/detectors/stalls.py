@@ -111,7 +111,7 @@ class StallWatch:
         since = self._late_since
         if since is None or t - since < TOGETHER_SECONDS:
             return
-        calls = {**self._going(t), **self._fresh_calls(since)}
+        calls = {**self._fresh_calls(since), **self._going(t)}
         if not calls.keys() >= self._ranks.living.keys():
             if t - since >= CALLS_SECONDS:
                 self._late_since = None

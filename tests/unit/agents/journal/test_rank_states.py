@@ -196,17 +196,11 @@ def test_a_rank_that_lives_on_counts_as_running_unless_an_engine_has_yet_to_star
 def test_a_rank_that_lives_and_makes_no_step_has_stalled_until_it_makes_one() -> None:
     ranks = begun()
     ranks.trains(0, 2.0)
-    assert ranks.paused(0, 29.0, 0.01, 40.0) == []
-    assert ranks.paused(0, 100.0, 20.0, 40.0) == []
-    assert ranks.paused(0, 100.0, None, 40.0) == []
-    assert ranks.paused(0, 70.0, 0.01, 40.0, 60.0) == []
-    assert said(ranks.paused(0, 73.0, 0.01, 40.0, 60.0)) == [(0, "stalled")]
-    ranks.trains(0, 40.5)
-    assert said(ranks.paused(0, 31.0, 0.01, 40.0)) == [(0, "stalled")]
-    assert ranks.paused(0, 32.0, 0.01, 41.0) == []
+    assert said(ranks.stalled(0, 40.0)) == [(0, "stalled")]
+    assert ranks.stalled(0, 41.0) == []
     assert said(ranks.trains(0, 42.0)) == [(0, "running")]
     ranks.exited(exited(0, 0))
-    assert ranks.paused(0, 100.0, 0.01, 200.0) == []
+    assert ranks.stalled(0, 200.0) == []
 
 
 def test_ranks_of_an_engine_are_found_by_their_recorders() -> None:

@@ -2,6 +2,8 @@
 Ranks are found by what their engine told them, parents before their children.
 """
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS
 from distconsole_agent.journal.rank_states import RankStates
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.journal.roll_calls import RollCalls, find_ranks
+from distconsole_agent.roll_call import calling
 from distconsole_agent.supervisor.runlog import ShimEvent
 from distconsole_agent.telemetry.sampling import Sample
 from distconsole_training.records import HEADER_BYTES, HEADER_CHILD
@@ -48,7 +51,7 @@ class Ranks:
         )
 
     def stall(self, rank: int) -> None:
-        self.states.paused(rank, 1e6, 1.0, 2.0)
+        self.states.stalled(rank, 2.0)
 
     def kept(self) -> list[tuple[int, str]]:
         """Return rank and reason of what is to be kept, and forget it."""
@@ -81,12 +84,20 @@ def test_a_stall_is_called_once_and_rarely_again_for_other_ranks(ranks: Ranks) -
     assert ranks.kept() == []
 
 
-def test_a_stop_is_preceded_by_a_call_only_where_a_rank_has_stalled(ranks: Ranks) -> None:
+def test_a_stop_calls_if_a_rank_stalled(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks.roll.call_before_stop()
     assert ranks.kept() == []
     ranks.stall(1)
     ranks.roll.call_before_stop()
     assert ranks.kept() == [(0, "stop"), (1, "stop"), (2, "stop")]
+
+    def end(*_: object) -> None:  # as the stop by another node while they are asked
+        os.kill(ranks.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, ranks.pid, os.WEXITED | os.WNOWAIT)
+
+    monkeypatch.setattr(calling, "read_stalls", end)
+    ranks.roll.call_before_stop()
+    assert ranks.kept() == [(2, "stop")]
 
 
 def test_who_asks_again_at_once_gets_the_same_call_journalled_once(ranks: Ranks) -> None:

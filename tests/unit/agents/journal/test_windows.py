@@ -164,10 +164,15 @@ def test_p95_is_the_nearest_rank_and_the_median_needs_three_steps() -> None:
     assert p95([float(n) for n in range(1, 101)]) == 95.0
     assert p95([5.0]) == 5.0
     memory = StepMemory()
-    fold([step(0, seconds=0.1), step(1, seconds=0.3)], memory=memory)
-    assert memory.median_seconds() is None
-    fold([step(2, seconds=0.2)], memory=memory)
-    assert memory.median_seconds() == pytest.approx(0.2)
+    assert memory.stall_seconds() == math.inf
+    fold([step(1, seconds=0.1), step(2, seconds=7.0)], memory=memory)
+    assert (memory.median_seconds(), memory.stall_seconds()) == (None, pytest.approx(70.0))
+    fold([step(3, seconds=0.2)], memory=memory)
+    assert (memory.median_seconds(), memory.stall_seconds()) == (pytest.approx(0.2), 30.0)
+    fold([step(4, seconds=7.0), step(5, seconds=7.0)], memory=memory)
+    assert memory.stall_seconds() == pytest.approx(70.0)
+    fold([step(105, at=105 * SECOND)], memory=memory)
+    assert memory.stall_seconds() == pytest.approx(1.2 * 104.95)
 
 
 def test_a_backlog_is_cut_into_seconds_by_its_own_times() -> None:

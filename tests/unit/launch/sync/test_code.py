@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
@@ -117,7 +118,12 @@ def test_the_commit_is_of_the_work_tree_whatever_repository_the_environment_name
         ("git config filter.own.clean false; echo x=1 > new.py", "-dirty"),
         ("echo x > data/new.bin; echo *.md > .distconsoleignore", ""),
         ("echo x >> train.py", "-dirty"),
-        ("echo x > sub/y.py", ""),
+        ("echo x > sub/y.py", "-dirty"),
+        ("echo x >> sub/x.py", "-dirty"),
+        ("rm -r sub/.git; echo x >> sub/x.py", "-dirty"),
+        ("git -C sub config filter.own.clean false", "-unknown"),
+        ("git update-index --skip-worktree train.py; echo x >> train.py", "-unknown"),
+        ("git -C sub update-index --assume-unchanged x.py; echo x >> sub/x.py", "-unknown"),
     ],
 )
 def test_a_copy_with_a_file_that_git_does_not_track_is_not_the_commit(
@@ -132,9 +138,16 @@ def test_a_copy_with_a_file_that_git_does_not_track_is_not_the_commit(
     assert collected(root).commit == commit + suffix
 
 
+@pytest.mark.parametrize("old", [False, True])
 def test_no_program_that_the_settings_of_a_project_name_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if old:  # Git before 2.26
+        real, folder = shutil.which("git"), tmp_path / "bin"
+        refuse = 'case " $* " in *" --show-scope "*) exit 129 ;; esac'
+        tree(folder, "git").joinpath("git").write_text(f'#!/bin/sh\n{refuse}\nexec {real} "$@"\n')
+        (folder / "git").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     root, mark, program = tree(tmp_path / "p", "train.py"), tmp_path / "mark", tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
     program.chmod(0o755)

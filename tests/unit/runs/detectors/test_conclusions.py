@@ -146,6 +146,8 @@ SAID = [
     ),
     ("OSError: [Errno 28] No space left on device: 'checkpoint.pt'", "make room"),
     ("OSError: [Errno 24] Too many open files", "ulimit -n"),
+    ("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598", "full"),
+    ("Connection refused\nRuntimeError: DataLoader worker (pid(s) 8510) exited", "num_workers=0"),
     (
         "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
         "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",

@@ -1,7 +1,5 @@
 """The probes ``script`` and ``folders``: what a launch needs of a node, read without running or importing it."""
 
-import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -232,41 +230,14 @@ def test_a_module_of_the_script_is_not_taken_for_the_probes(tmp_path: Path, name
     assert not (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_the_commit_is_told_and_no_program_that_a_repository_names_is_started(
-    tmp_path: Path, old: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if old:  # Git before 2.26
-        real, folder = shutil.which("git"), tmp_path / "bin"
-        folder.mkdir()
-        refuse = 'case " $* " in *" --show-scope "*) exit 129 ;; esac'
-        (folder / "git").write_text(f'#!/bin/sh\n{refuse}\nexec {real} "$@"\n')
-        (folder / "git").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    mark, program = tmp_path / "mark", tmp_path / "program"
-    program.write_text(f"#!/bin/sh\ntouch {mark}\ncat\n")
-    program.chmod(0o755)
-    root = tmp_path / "project"
-    write(root, train="import json")
-
-    def git(*words: str) -> None:
-        who = ("-c", "user.name=n", "-c", "user.email=n@x")
-        subprocess.run(["git", *who, *words], cwd=root, check=True, capture_output=True)
-
-    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "x")):
-        git(*words)
-    assert look(root)["git"]["dirty"] is False
-    write(root, train="import os")
-    assert look(root)["git"]["dirty"] is True
-    (root / ".gitattributes").write_text("* filter=own\n")
-    for name in ("core.fsmonitor", "filter.own.clean", "filter.own.process"):
-        git("config", name, str(program))
-    git("status")
-    mark.unlink()
-    other = tmp_path / "other"
-    subprocess.run(["git", "init", "-q", other], check=True)
-    for name, place in {"GIT_DIR": str(other / ".git"), "GIT_CONFIG": "/dev/null"}.items():
-        monkeypatch.setenv(name, place)  # variables that name another repository, other settings
-    told = look(root)["git"]
+def test_the_commit_is_told_and_whether_files_differ_from_it(tmp_path: Path) -> None:
+    write(tmp_path, train="import json")
+    who = ("-c", "user.name=n", "-c", "user.email=n@x")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "x")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert look(tmp_path)["git"]["dirty"] is False
+    write(tmp_path, train="import os")
+    assert look(tmp_path)["git"]["dirty"] is True
+    subprocess.run(["git", "config", "filter.own.clean", "false"], cwd=tmp_path, check=True)
+    told = look(tmp_path)["git"]
     assert (len(told["head"]), told["dirty"]) == (40, None)
-    assert not mark.exists()
