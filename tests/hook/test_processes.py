@@ -502,19 +502,14 @@ def test_a_rank_that_ended_without_a_word_is_blamed_for_a_broken_connection(
     """But none that the script killed behind it, or that may have ended well, and none of several."""
     began = steady.now_ns()
     ended = runner.watched(STARTER, arguments=ends)
-    log = ended.folder / "err"
-    log.write_text(ended.err)
-    command = ChildCommand(("x",), {}, "/", None, "", str(log))
-    starter = RankProcess(RankSpec(0, 0, ("x",), {}), command)
+    rings, errors, log = (str(ended.folder / name) for name in ("rings", "errors", "err"))
+    Path(log).write_text(ended.err)
+    starter = RankProcess(RankSpec(0, 0, (), {}), ChildCommand((), {}, "/", None, "", log))
     starter.started_ns, starter.ended = began, Exit(ended.code, None, steady.now_ns())
-    rings, errors = (str(ended.folder / name) for name in ("rings", "errors"))
     node = {"host": "a", "address": "x", "ranks": [0]}
     rank = {"rank": 0, "local_rank": 0, "argv": ["x"], "env": {}}
     spec = {"run": "r", "secret": "00", "launcher": "single", "rings": rings, "node_index": 0}
     parsed = parse_spec({**spec, "nodes": [node], "ranks": [rank]})
     found = find_failure(parsed, starter, errors, None, count_kills())
-    if found is None:
-        assert find_hidden(parsed, starter, errors) == blamed[::2]
-    else:
-        assert find_hidden(parsed, starter, errors) is None
-        assert (found.rank, found.exit_code, found.error) == blamed
+    assert find_hidden(parsed, starter, errors) == (blamed[::2] if found is None else None)
+    assert found is None or (found.rank, found.exit_code, found.error) == blamed

@@ -254,7 +254,6 @@ async def test_a_figure_that_changes_while_it_waits_for_its_room_gets_the_room_o
 ):
     async with on_stage({ask.Attach: partial(until, CUT)}, request=ATTACH) as (app, _stage, pilot):
         tile = next(iter(app.query(Tile)))
-        await pilot.pause()
         for value in ("–", "27,394 samples"):
             tile.show(TileData("rate", value))
             app.query_one(Tiles)._clear_arrangement_cache()  # as by the request of another tile

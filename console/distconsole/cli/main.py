@@ -10,6 +10,7 @@ import signal
 import stat
 import sys
 import termios
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import IntEnum
@@ -173,6 +174,12 @@ def tell_error(error: ConsoleError, streams: Streams) -> None:
         streams.close()
 
 
+def send_again(by: KeyboardInterrupt) -> None:
+    """Send a signal again that came in a callback, as of an import, which can raise nothing."""
+    number = signal.SIGTERM if isinstance(by, Terminated) else signal.SIGINT
+    threading.Timer(0.02, os.kill, (os.getpid(), number)).start()
+
+
 @contextmanager
 def interruptible(
     request: ask.Request, control: Control, say: Callable[[str], None], last: LastResort
@@ -184,14 +191,13 @@ def interruptible(
     """
     means = verb_of(request).interrupt
     stops = means in (Interrupt.STOP_RUN, Interrupt.STOP_WORK)
-    signals = 0
+    came: list[int] = []
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        nonlocal signals
-        signals += 1
+        came.append(number)
         PERSON.leave()
         by_key = number == signal.SIGINT
-        if signals > 1:  # first, for what follows may wait for a terminal that takes nothing
+        if len(came) > 1:  # first, for what follows may wait for a terminal that takes nothing
             last.begin(ExitCode.INTERRUPTED if by_key else ExitCode.TERMINATED)
         reason = StopReason.INTERRUPT if by_key else StopReason.TERMINATE
         if stops and control.asked is None:
@@ -206,12 +212,21 @@ def interruptible(
         else:
             raise KeyboardInterrupt if by_key else Terminated
 
+    def on_unraisable(lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            del came[-1:]
+            send_again(lost.exc_value)
+        else:
+            report(lost)
+
+    report, sys.unraisablehook = sys.unraisablehook, on_unraisable
     before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     # ``last`` interrupts waits by it, which needs a handler.
     before[signal.SIGURG] = signal.signal(signal.SIGURG, lambda *_: None)
     try:
         yield
     finally:
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 

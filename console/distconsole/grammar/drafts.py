@@ -18,7 +18,8 @@ import click
 
 from distconsole.grammar.effects import without_idle_options
 from distconsole.grammar.mistakes import usage_error
-from distconsole.grammar.options import HOST_OPTIONS, metavar_of
+from distconsole.grammar.options import HOST_OPTIONS, METAVARS
+from distconsole.grammar.values import type_of
 from distconsole.grammar.verbs import parse_line, root
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
@@ -235,7 +236,8 @@ def _field(name: str, option: Option) -> LaunchField:
     elif option.choices:
         kind = FieldKind.CHOICE
     valued = kind in (FieldKind.TEXT, FieldKind.WORDS)
-    metavar = metavar_of(option) if valued else ""
+    metavar = option.metavar or METAVARS.get(option.kind) or type_of(option).name.upper()
+    metavar = metavar if valued else ""
     made = LaunchField(name, flag, kind, option.help, metavar, option.choices, off)
     return replace(made, default=text_of(BLANK, made))
 

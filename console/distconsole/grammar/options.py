@@ -38,10 +38,6 @@ def params_of(kind: type) -> dict[str, click.Parameter]:
     return found
 
 
-def metavar_of(option: Option) -> str:
-    return option.metavar or METAVARS.get(option.kind) or type_of(option).name.upper()
-
-
 def _option(of: Field[Any], option: Option, *, alone: bool = False) -> click.Option:
     """Return the option of a field; ``alone``: it may stand without its value, which is empty then."""
     flag = option.flag(of.name)

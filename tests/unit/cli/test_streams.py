@@ -26,6 +26,13 @@ main.perform = perform
 sys.exit(main.perform_headless(Top(once=True)))
 """
 
+INTERRUPTED_IN_A_CALLBACK = INTERRUPTED.replace(
+    "signal.raise_signal(signal.SIGINT)",
+    "import threading, weakref; given = threading.Event()\n"
+    "    kept = weakref.ref(given, lambda _: signal.raise_signal(signal.SIGINT)); del given\n"
+    "    threading.Event().wait(60)",
+)
+
 INTERRUPTED_EARLY = """
 import signal, sys
 class Interrupting:
@@ -153,7 +160,7 @@ def test_an_error_that_cannot_be_told_keeps_its_exit_code(home: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
 
 
-@pytest.mark.parametrize("program", [INTERRUPTED, INTERRUPTED_EARLY], ids=["late", "early"])
+@pytest.mark.parametrize("program", [INTERRUPTED, INTERRUPTED_IN_A_CALLBACK, INTERRUPTED_EARLY])
 def test_who_interrupts_is_answered(program: str) -> None:
     words = [sys.executable, "-c", program]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as ended:
