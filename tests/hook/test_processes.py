@@ -500,12 +500,11 @@ def test_a_rank_that_ended_without_a_word_is_blamed_for_a_broken_connection(
     runner: Runner, ends: tuple[str, ...], blamed: tuple[int, int, str]
 ) -> None:
     """But none that the script killed behind it, or that may have ended well, and none of several."""
-    began = steady.now_ns()
     ended = runner.watched(STARTER, arguments=ends)
     rings, errors, log = (str(ended.folder / name) for name in ("rings", "errors", "err"))
     Path(log).write_text(ended.err)
     starter = RankProcess(RankSpec(0, 0, (), {}), ChildCommand((), {}, "/", None, "", log))
-    starter.started_ns, starter.ended = began, Exit(ended.code, None, steady.now_ns())
+    starter.ended = Exit(ended.code, None, steady.now_ns())
     node = {"host": "a", "address": "x", "ranks": [0]}
     rank = {"rank": 0, "local_rank": 0, "argv": ["x"], "env": {}}
     spec = {"run": "r", "secret": "00", "launcher": "single", "rings": rings, "node_index": 0}
