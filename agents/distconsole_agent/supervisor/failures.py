@@ -236,8 +236,8 @@ def _read_one(path: str, pid: int) -> Raised | None:
         return None
     rank = rank if type(rank) is int and 0 <= rank < 1 << 31 else -1
     error = headline(error, traceback)[:MAX_ERROR_CHARS]
-    told = traceback[-MAX_TRACEBACK_CHARS:]
-    return Raised(pid, rank, t_ns, error, told, retried is True, _read_ended(noted.get("ended")))
+    ended = _read_ended(noted.get("ended"))
+    return Raised(pid, rank, t_ns, error, traceback[-MAX_TRACEBACK_CHARS:], retried is True, ended)
 
 
 def _read_ended(noted: object) -> dict[int, int]:

@@ -159,41 +159,38 @@ def _last_headers(rings: str) -> dict[int, Header]:
 def find_hidden(spec: RunSpec, rank: RankProcess, errors_dir: str) -> tuple[int, str] | None:
     """Return the rank that failed first below a script that ended with 0 all the same, and its error."""
     assert rank.ended is not None
-    if (
-        rank.ended.exit_code
-        or spec.launcher not in OWN_WORLDS
-        or spec.rings is None
-        or rank.script
-    ):
+    starts_ranks = spec.launcher in OWN_WORLDS and not rank.script
+    if rank.ended.exit_code or spec.rings is None or not starts_ranks:
         return None
     last = _last_headers(spec.rings)
     for raised in failures.read_raised(errors_dir):
         header = last.get(raised.rank)
         if header is None or not header.pid == raised.pid != rank.inner:
             continue  # of no rank, or that rank was started again
-        culprit, status = _find_silent_end(rank, raised, errors_dir, spec.rings) or (
-            raised.rank,
-            0,
-        )
-        end = exit_of(status, 0)
-        words = (
-            failures.describe_exit(end.exit_code, end.signal, False) if status > 0 else VANISHED
-        )
-        return culprit, words if status else raised.error
+        silent = _find_silent_end(rank, raised, errors_dir, spec.rings)
+        if silent is None:
+            return raised.rank, raised.error
+        culprit, status = silent
+        return culprit, _describe_status(status, for_memory=False)
     return None
+
+
+def _describe_status(status: int, *, for_memory: bool | None) -> str:
+    """Return an end in words by its wait status, -1 if that is unknown."""
+    if status < 0:
+        return VANISHED
+    end = exit_of(status, 0)
+    return failures.describe_exit(end.exit_code, end.signal, for_memory)
 
 
 def _blame_silent(
     spec: RunSpec, rank: RankProcess, t_ns: int, kills: Kills, culprit: int, status: int
 ) -> Failure:
     assert rank.ended is not None
-    end, error, known = rank.ended._replace(signal=None), VANISHED, KillEvidence(False, ())
-    if status > 0:
-        end = exit_of(status, t_ns)
-        if end.signal == signal.SIGKILL:
-            known = examine_kill(kills, rank.peak_bytes)
-        error = failures.describe_exit(end.exit_code, end.signal, known.for_memory)
-    lines = "\n".join(known.lines)
+    end = exit_of(status, t_ns) if status > 0 else rank.ended._replace(signal=None)
+    is_kill = end.signal == signal.SIGKILL
+    known = examine_kill(kills, rank.peak_bytes) if is_kill else KillEvidence(False, ())
+    error, lines = _describe_status(status, for_memory=known.for_memory), "\n".join(known.lines)
     node = spec.node_index
     return Failure(node, culprit, rank.pid, t_ns, end.exit_code, end.signal, error, lines)
 

@@ -23,7 +23,7 @@ SOUGHT_SECONDS = 3.0
 
 
 def find_own_modules(request: Run) -> dict[str, tuple[str, str]]:
-    """Return the modules of the script's project that Python does not find by itself, below ``src`` also namespace packages: folder of each, and the cure."""
+    """Return folder and cure of the project's modules, also namespace packages below ``src``, that Python does not find by itself."""
     workdir = expand_home(request.workdir or ".").absolute()
     script = None if request.module else path_here(request)
     root = project_root(workdir if script is None else script.parent)
@@ -31,13 +31,14 @@ def find_own_modules(request: Run) -> dict[str, tuple[str, str]]:
     told = dict(request.env).get("PYTHONPATH", "").split(":")
     searched = {beside, *(Path(os.path.normpath(workdir / each)) for each in told if each)}
     found: dict[str, tuple[str, str]] = {}
-    for folder in (top / name for top in (root, workdir) for name in ("src", "lib", "")):
+    folders = [top / name for top in (root, workdir) for name in ("src", "lib", "")]
+    for folder in (each for each in dict.fromkeys(folders) if each not in searched):
         near = Path(os.path.relpath(folder, workdir))
         shown = near if request.sync or folder.is_relative_to(workdir) else folder
         cure = f"--env PYTHONPATH={shlex.quote(str(shown))} has Python look there first"
         packages = ("*/*.py", "*/*/*.py") if folder.name == "src" else ("*/__init__.py",)
         files = [each for kind in ("*.py", *packages) for each in folder.glob(kind)]
-        for file in files if folder not in searched else ():
+        for file in files:
             name = file.relative_to(folder).parts[0].removesuffix(".py")
             found.setdefault(name, (str(folder), cure))
     return found | _packages_around(script, workdir, root)
