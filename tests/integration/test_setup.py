@@ -39,6 +39,7 @@ def sessions(cluster: EmbeddedCluster, python: str) -> Iterator[SessionSource]:
         yield lambda _where: nullcontext(session)
 
 
+@pytest.mark.timeout(480)
 def test_horovod_is_brought_to_hosts_that_lack_it(
     sessions: SessionSource, home: Path, python: str
 ) -> None:
@@ -55,7 +56,7 @@ def test_horovod_is_brought_to_hosts_that_lack_it(
     folder = home / ".cache" / "distconsole" / "wheels" / build.folder
     folder.mkdir(parents=True)
     pack_wheel("horovod", folder)
-    done = answered(Prepare(yes=True), sessions, 180)
+    done = answered(Prepare(yes=True), sessions, 400)
     (ended,) = done.of(CheckEnded)
     assert ended.report.ok
     told = [each.text for each in done.of(Narration)]

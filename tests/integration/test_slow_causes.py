@@ -71,4 +71,4 @@ def test_the_one_worker_of_a_rank_that_waits_for_its_data_is_seen_at_work(
         assert finding.rank == 1
         told = [(each.rank, *each.workers) for each in run.of(Window) if each.workers]
         assert {(rank, count) for rank, count, _, _ in told} == {(1, 1)}
-        assert max(busy for _, _, busy, _ in told) > 5.0
+        assert max(busy for _, _, busy, _ in told) > 1.0

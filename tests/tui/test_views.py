@@ -78,7 +78,7 @@ async def test_every_view_says_what_it_must_at_every_size(size: tuple[int, int])
             await stage.typed(f"view {view}")
             text = screen_text(app)
             if size != (40, 10):
-                assert [word for word in WORDS[view] if word not in text] == [], view
+                assert [word for word in WORDS[view] if word not in text] == [], (view, text)
             assert len(text.splitlines()) <= size[1], view
 
 

@@ -290,10 +290,13 @@ class Notifier:
             self._thread.start()
 
     def close(self, seconds: float = LEAVING_SECONDS) -> None:
-        """Wait, within bounds, until all notices are sent."""
+        """Wait until all notices are sent; after ``seconds`` report that some are not, and nothing later."""
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(seconds)
+            if self._thread.is_alive():
+                self._failed.update(Way)
+                self._say("notify: not all notices were sent before the end")
 
     def _work(self) -> None:
         while (notice := self._waiting.get()) is not None:
@@ -305,9 +308,8 @@ class Notifier:
 
 def deliver(
     settings: NotifySettings, ways: frozenset[Way], notice: Notice
-) -> list[tuple[Way, str]]:
-    """Send a notice by all ways but the terminal's, each in bounded time; return each way's error, or an empty text."""
-    told: list[tuple[Way, str]] = []
+) -> Iterator[tuple[Way, str]]:
+    """Send a notice by all ways but the terminal's, each in bounded time; yield each way's error, or an empty text."""
     for way in (Way.COMMAND, Way.WEBHOOK, Way.SERVICES):
         if way not in ways:
             continue
@@ -319,10 +321,9 @@ def deliver(
             else:
                 post(settings.webhook, notice.fields, settings.timeout_seconds)
         except NotToldError as error:
-            told.append((way, str(error)))
+            yield way, str(error)
         else:
-            told.append((way, ""))
-    return told
+            yield way, ""
 
 
 def run_command(command: Sequence[str], notice: Notice, timeout_seconds: float) -> None:

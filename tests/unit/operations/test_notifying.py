@@ -1,9 +1,11 @@
 """Commands and webhooks of a person's own: told in bounded time, without a secret said, and never in a run's way."""
 
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from msgspec.structs import replace
@@ -129,7 +131,21 @@ def test_a_failure_is_said_once_and_nothing_waits_for_it(webhook: Webhook) -> No
         "notify: the webhook answered 404",
     ]
     assert len(webhook.bodies) == 2
-    assert deliver(settings, LOCAL_WAYS, trial(0.0)) == []
+    assert list(deliver(settings, LOCAL_WAYS, trial(0.0))) == []
+
+
+def test_what_failed_is_said_at_once_and_at_the_end_that_something_was_not_sent() -> None:
+    said: SimpleQueue[str] = SimpleQueue()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        webhook = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        settings = NotifySettings(command=("/no/such/program",), webhook=webhook)
+        notifier = Notifier(settings, HERE, lambda *_: None, said.put)
+        notifier.tell(NOTICE)
+        assert said.get(timeout=30).startswith("notify: the command cannot be started")
+        notifier.close(0)
+        assert said.get_nowait() == "notify: not all notices were sent before the end"
+    notifier.close(30)
+    assert said.empty()
 
 
 ALL_SET = NotifySettings(command=("x",), webhook="https://x/")
