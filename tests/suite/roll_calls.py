@@ -50,7 +50,8 @@ def roll_of(case: Mapping[str, Any]) -> Roll:
                 (words for key, words in case.items() if _names(key, rank)), {}
             )
             calls[rank] = call_of(rank, _merged(case.get("each", {}), own), world)
-    return Roll("run-1", calls, hosts, away, longest_s=case.get("longest_s", 0.0))
+    seconds = {each: case.get(each, 0.0) for each in ("longest_s", "stepping_s")}
+    return Roll("run-1", calls, hosts, away, **seconds)
 
 
 def _merged(each: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

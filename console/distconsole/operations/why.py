@@ -26,6 +26,7 @@ from distconsole.rpc.roll_calls import read_calls
 from distconsole.runs.detectors.conclusions import CONNECTION_LOST
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.runs.diagnosis.roll import Roll
+from distconsole.runs.health import stepping_seconds
 from distconsole.runs.store.planned import reducer_of, stored_plan
 from distconsole.runs.store.run_file import KIND_BYTES, PRINTED, RunRecord
 from distconsole.runs.store.store import RunStore
@@ -143,8 +144,16 @@ class _Asked:
         known = {r: host for r, host in planned.items() if host not in self.unable}
         calls = {call.rank: call for calls in self.calls.values() for call in calls}
         away = {str(host): why for host, why in self.away.items()}
-        usual, longest = lately.usual_ms, lately.longest_s
-        roll = Roll(self.record.run, calls, known | told, away, usual, longest)
+        stepping = stepping_seconds(lately.timeline, time.time())
+        roll = Roll(
+            self.record.run,
+            calls,
+            known | told,
+            away,
+            lately.usual_ms,
+            lately.longest_s,
+            stepping,
+        )
         found = lately.explained(judge(roll))
         if found.kind is Hang.HEALTHY:
             found = structs.replace(found, summary=f"{found.summary}{lately.slow_text()}")
@@ -192,7 +201,8 @@ def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     hosts = {rank: host for rank, host in hosts.items() if rank in calls or rank < timeline.world}
     # The longest pause that is known not to be the stall itself.
     before = 0.0 if lately.timeline.stall is not None else lately.longest_s
-    roll = Roll(timeline.run, calls, hosts, {}, lately.usual_ms, before)
+    stepping = stepping_seconds(timeline, newest)
+    roll = Roll(timeline.run, calls, hosts, {}, lately.usual_ms, before, stepping)
     found = judge(roll)
     if timeline.end is not None and timeline.end.state is EndState.SUCCEEDED:
         summary = f"the run succeeded, so nothing hung; its ranks were asked then: {found.summary}"

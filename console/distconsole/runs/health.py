@@ -253,14 +253,19 @@ def _standing(figures: Present) -> str:
     )
 
 
-def _left_behind(timeline: RunTimeline, figures: Present, now: float) -> str:
-    never = [view for view in figures.idle if view.step is None and view.started_at]
+def stepping_seconds(timeline: RunTimeline, now: float) -> float:
+    """Return the time since the first step of a living rank; 0 if unknown."""
     firsts = [
         (view.started_at or 0.0) + view.phases["first_step"]
         for view in timeline.ranks.values()
         if view.alive and "first_step" in view.phases
     ]
-    seconds = now - min(firsts, default=now)
+    return now - min(firsts, default=now)
+
+
+def _left_behind(timeline: RunTimeline, figures: Present, now: float) -> str:
+    never = [view for view in figures.idle if view.step is None and view.started_at]
+    seconds = stepping_seconds(timeline, now)
     if not never or not figures.working or seconds < NEVER_STEPPED_SECONDS:
         return ""
     first = min(never, key=lambda view: view.rank)

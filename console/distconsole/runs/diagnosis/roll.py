@@ -29,6 +29,7 @@ class Roll:
         away: Host -> why it does not answer.
         usual_ms: Rank -> usual duration of its steps, if known.
         longest_s: The longest pause between two steps that this run has made so far, such as to save.
+        stepping_s: Seconds since the run's first step; 0 if unknown.
     """
 
     run: str
@@ -37,6 +38,7 @@ class Roll:
     away: Mapping[str, str] = field(default_factory=dict)
     usual_ms: Mapping[int, float] = field(default_factory=dict)
     longest_s: float = 0.0
+    stepping_s: float = 0.0
     causes: dict[int, Any] = field(default_factory=dict, compare=False)
     """Rank -> the cause that was found."""
 
@@ -76,9 +78,10 @@ class Roll:
 
     @cached_property
     def _stepped_s(self) -> float:
-        """Seconds for which ranks have made steps that go on, estimated from their number."""
-        going = (call for call in self.calls.values() if self.moves(call))
-        return max((call.step * self.usual_s(call.rank) for call in going), default=0.0)
+        """Seconds for which ranks have made steps that go on; at least what their number and usual time come to."""
+        going = [call for call in self.calls.values() if self.moves(call)]
+        estimated = (call.step * self.usual_s(call.rank) for call in going)
+        return max((self.stepping_s if going else 0.0, *estimated))
 
     @cached_property
     def script_is_over(self) -> bool:
