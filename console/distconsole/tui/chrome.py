@@ -170,11 +170,7 @@ def keys_content(
     if outermost and "back" in once:
         once["back"] = replace(once["back"], label="leave")
         once.pop("back all", None)  # does the same there
-    entries = [_named(*way) for way in WAYS[mode]]
-    for key in once.values():
-        # The label may come from a user's configuration.
-        label = key.label if len(key.label) <= MAX_LABEL else f"{key.label[: MAX_LABEL - 1]}…"
-        entries.append(_named(key.key, key.shown, label))
+    entries = [_named(*way) for way in WAYS[mode]] + [_entry(key) for key in once.values()]
     if mode is Mode.PROMPT and letters:
         entries.append(Content.styled(" │ in the view:", "$text-muted"))
         entries += [Content.styled(f" {key.shown} {key.label} ", "$text-muted") for key in letters]
@@ -194,6 +190,12 @@ def _keys_of(keymap: Keymap, view: str, *, goes_on: bool, found: bool, heat: boo
     if found and view in ("run", "logs"):
         shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
     return sorted(shown, key=lambda key: heat and not key.line.startswith(HEAT_KEYS))
+
+
+def _entry(key: Key) -> Content:
+    # The label may come from a user's configuration.
+    label = key.label if len(key.label) <= MAX_LABEL else f"{key.label[: MAX_LABEL - 1]}…"
+    return _named(key.key, key.shown, label)
 
 
 def _named(key: str, name: str, label: str) -> Content:

@@ -66,8 +66,6 @@ def look(seconds: float, *, names: Sequence[str] = ()) -> dict[str, object]:
         asked_dns = _run(("scontrol", "ping"), min(seconds * 0.4, DNS_SECONDS), environment)
         if not _CONTROLLER.search(asked_dns.out):
             return {"present": False, "why": "Slurm's commands are here, and no slurm.conf"}
-    own = socket.gethostname()
-    nodes = dict.fromkeys((own.partition(".")[0], own, *names))
     asked = {
         "ping": ("scontrol", "ping"),
         "version": ("scontrol", "--version"),
@@ -76,8 +74,7 @@ def look(seconds: float, *, names: Sequence[str] = ()) -> dict[str, object]:
         "munge": ("munge", "-n"),
         **{
             f"node {name}": ("scontrol", "--oneliner", "show", "node", name)
-            for name in nodes
-            if re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", name)
+            for name in _names(names)
         },
     }
     ended = look_at_once(lambda argv: _run(argv, seconds * 0.8, environment), list(asked.values()))
@@ -187,6 +184,12 @@ def _stamp(text: str) -> int | None:
     """Return the UNIX seconds, which munge prints in parentheses behind the date."""
     found = re.search(r"\((\d{5,})\)$", text.strip())
     return int(found[1]) if found else None
+
+
+def _names(given: Sequence[str]) -> list[str]:
+    own = socket.gethostname()
+    names = [own.partition(".")[0], own, *given]
+    return [name for name in dict.fromkeys(names) if re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", name)]
 
 
 def _environment() -> dict[str, str]:
