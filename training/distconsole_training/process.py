@@ -201,10 +201,14 @@ def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
         message = str(error)
     elif colon and said.rpartition(".")[2] == name:  # Python puts the type's module before it
         message = rest
+    # While torchrun has restarts left, this process's end is not the job's.
+    done, allowed = (
+        os.environ.get(f"TORCHELASTIC_{count}", "") for count in ("RESTART_COUNT", "MAX_RESTARTS")
+    )
     report = {
         "pid": pid,
         "rank": rank,
-        "retried": _will_begin_again(),
+        "retried": done.isdigit() and allowed.isdigit() and int(done) < int(allowed),
         "ended": _find_ended(),
         "time_ns": time_ns,
         "type": name,
@@ -279,14 +283,6 @@ def _imports_again(error: BaseException) -> bool:
             return True
         of = of.__cause__ or of.__context__
     return False
-
-
-def _will_begin_again() -> bool:
-    """Return whether torchrun has restarts left, so that this process's end is not the job's."""
-    done, allowed = (
-        os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RESTART_COUNT", "MAX_RESTARTS")
-    )
-    return done.isdigit() and allowed.isdigit() and int(done) < int(allowed)
 
 
 def _report(step: Any, samples: Any, metrics: dict[str, Any]) -> None:

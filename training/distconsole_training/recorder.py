@@ -57,10 +57,14 @@ class Recorder:
         self.sequences = count(1)
         self._names: dict[str, int] = {}
         run = os.environ.get(records.ENV_RUN, "").encode("utf-8", "replace")
-        ours = records.MAGIC, records.RECORD.size, capacity, _attempt(), os.getpid()
+        text = os.environ.get(records.ENV_ATTEMPT, "")
+        attempt = int(text) if text.isdecimal() and len(text) < 9 else 0
+        words = getattr(sys, "argv", [])
+        title = os.path.basename(words[0] if words else "").encode("utf-8", "replace")[:64]
+        ours = records.MAGIC, records.RECORD.size, capacity, attempt, os.getpid()
         counted = 0, 0, tally.errors  # names used, written, guard errors
         started = started_time_ns, started_ns
-        last = zlib.crc32(run), os.getppid(), flags, _title()
+        last = zlib.crc32(run), os.getppid(), flags, title
         records.HEADER.pack_into(self.map, 0, *ours, *identity, *counted, *started, *last)
         # The name is the announcement: a reader never sees a ring without its header.
         os.rename(self.path + ".new", self.path)
@@ -160,11 +164,6 @@ class Recorder:
         return index
 
 
-def _attempt() -> int:
-    text = os.environ.get(records.ENV_ATTEMPT, "")
-    return int(text) if text.isdecimal() and len(text) < 9 else 0
-
-
 def _map_file(path: str, size: int) -> mmap.mmap:
     """Return ``path`` with the suffix ``.new``, allocated in full and mapped; OSError without room."""
     aside = path + ".new"
@@ -180,8 +179,3 @@ def _map_file(path: str, size: int) -> mmap.mmap:
         raise
     finally:
         os.close(descriptor)
-
-
-def _title() -> bytes:
-    words = getattr(sys, "argv", [])
-    return os.path.basename(words[0] if words else "").encode("utf-8", "replace")[:64]

@@ -34,7 +34,11 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
         parts = (name.encode() + b"\0" + files[name] + b"\0" for name in sorted(files))
         tag = sha256(b"".join(parts)).hexdigest()[:16]
     else:
-        tag, files = program.tag, _from_archive(program.archive)
+        import zipfile
+
+        with zipfile.ZipFile(program.archive) as packed:
+            files = {name: packed.read(name) for name in packed.namelist() if _is_wanted(name)}
+        tag = program.tag
     path = os.path.join(folders.node_dir, f"hook-{tag}")
     os.makedirs(path, mode=0o700, exist_ok=True)
     for name, content in {**files, "sitecustomize.py": files[SITE]}.items():
@@ -47,13 +51,6 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
     with contextlib.suppress(OSError):  # it may be whole and read-only
         os.utime(path)  # in use
     return path
-
-
-def _from_archive(archive: str) -> dict[str, bytes]:
-    import zipfile
-
-    with zipfile.ZipFile(archive) as packed:
-        return {name: packed.read(name) for name in packed.namelist() if _is_wanted(name)}
 
 
 def _from_package() -> dict[str, bytes]:

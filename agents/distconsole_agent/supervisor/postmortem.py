@@ -133,18 +133,13 @@ def _find_silent_end(
     if len(ends) != 1:
         return None
     ((header, status),) = ends
-    if status < 0:
-        status = _read_bash(rank, header.pid)
+    if status < 0:  # a bash script prints the signal that ended a child
+        text = end_of(rank.command.stderr_path, failures.TAIL_BYTES, rank.stderr_from)
+        said = re.search(rf": line \d+: +{header.pid} (\w+(?: \w+)*)", text)
+        numbers = {signal.strsignal(number): number for number in signal.valid_signals()}
+        status = numbers.get(said[1], -1) if said else -1
     # A child by fork ends without exit handlers, so that it may have ended well.
     return None if status < 0 and header.is_child else (header.rank, status)
-
-
-def _read_bash(rank: RankProcess, pid: int) -> int:
-    """Return the signal that ended ``pid`` by the words of a bash script, -1 without any."""
-    text = end_of(rank.command.stderr_path, failures.TAIL_BYTES, rank.stderr_from)
-    said = re.search(rf": line \d+: +{pid} (\w+(?: \w+)*)", text)
-    numbers = {signal.strsignal(number): number for number in signal.valid_signals()}
-    return numbers.get(said[1], -1) if said else -1
 
 
 def _last_headers(rings: str) -> dict[int, Header]:

@@ -143,7 +143,11 @@ def _collectives(trace: RankTrace, whole: _Trace) -> dict[Key, _Collective]:
     found: dict[Key, _Collective] = {}
     counts: dict[tuple[int, str], int] = defaultdict(int)
     processes = _processes(trace, whole)
-    events = sorted((one for one in whole.events if _is_collective(one)), key=lambda one: one.ts)
+    collectives = COLLECTIVE_CALLS + COLLECTIVE_KERNELS
+    calls = [one for one in whole.events if one.ph == "X" and isinstance(one.pid, int)]
+    events = sorted(
+        (one for one in calls if one.name.startswith(collectives)), key=lambda one: one.ts
+    )
     place = 0
     for event in events:
         while place < len(steps) and steps[place][1] <= event.ts:
@@ -157,11 +161,6 @@ def _collectives(trace: RankTrace, whole: _Trace) -> dict[Key, _Collective]:
         key = (step, event.name, counts[step, event.name])
         found[key] = _Collective(began_ns, ended_ns, event.tid, processes[event.pid])
     return found
-
-
-def _is_collective(event: _Event) -> bool:
-    is_call = event.ph == "X" and isinstance(event.pid, int)
-    return is_call and event.name.startswith(COLLECTIVE_CALLS + COLLECTIVE_KERNELS)
 
 
 def _correct(
@@ -203,7 +202,11 @@ def _placed(trace: RankTrace, whole: _Trace, shift_us: float) -> Iterator[_Event
     """Yield the events of a rank under its own processes, by the common clock."""
     processes = _processes(trace, whole)
     for process in sorted(set(processes.values())):
-        yield from _names(trace, process)
+        gpu = process % PROCESSES_A_RANK
+        name = f"rank {trace.rank} on {trace.host}" + (f", GPU {gpu - 1}" if gpu else "")
+        for key, value in (("name", name), ("sort_index", process)):
+            args = msgspec.Raw(msgspec.json.encode({key: value}))
+            yield _Event(ph="M", name=f"process_{key}", pid=process, args=args)
     for event in whole.events:
         is_name = event.ph == "M"
         if event.pid not in processes or (is_name and event.name.startswith("process_")):
@@ -216,14 +219,6 @@ def _placed(trace: RankTrace, whole: _Trace, shift_us: float) -> Iterator[_Event
         if event.id is not None:
             event.id = f"{trace.rank}.{event.id}"
         yield event
-
-
-def _names(trace: RankTrace, process: int) -> Iterator[_Event]:
-    gpu = process % PROCESSES_A_RANK
-    name = f"rank {trace.rank} on {trace.host}" + (f", GPU {gpu - 1}" if gpu else "")
-    for key, value in (("name", name), ("sort_index", process)):
-        args = msgspec.Raw(msgspec.json.encode({key: value}))
-        yield _Event(ph="M", name=f"process_{key}", pid=process, args=args)
 
 
 def _arrows(

@@ -45,7 +45,8 @@ class TensorBoardFolder(FileFolder["EventFile"]):
             self._values += 1
         if isinstance(event, PlanMade):
             settings = settings_of(event)
-            rows = [f"| {name} | `{_cell(value)}` |" for name, value in settings]
+            cell = str.maketrans({"|": "\\|", "`": "'", "\n": " "})
+            rows = [f"| {name} | `{value.translate(cell)}` |" for name, value in settings]
             file = self._file("", event)
             file.text("configuration", "\n".join(["| | |", "|---|---|", *rows]), 0, event.t)
             file.summary(hparams.hparams_pb(dict(settings), trial_id=event.run), 0, event.t)
@@ -81,7 +82,11 @@ class EventFile(NewFile):
 
     def scalar(self, tag: str, value: float, step: int, t: float) -> None:
         """Add a value; one that fits no 32-bit float becomes infinite, as TensorBoard would have it."""
-        value_of = summary_pb2.Summary.Value(tag=tag, simple_value=_single(value))
+        try:
+            single = float(struct.unpack("f", struct.pack("f", value))[0])
+        except OverflowError:
+            single = math.copysign(math.inf, value)
+        value_of = summary_pb2.Summary.Value(tag=tag, simple_value=single)
         self.summary(summary_pb2.Summary(value=[value_of]), step, t)
 
     def text(self, tag: str, markdown: str, step: int, t: float) -> None:
@@ -100,14 +105,3 @@ class EventFile(NewFile):
     def _write(self, event: event_pb2.Event) -> None:
         with writable(self.path):
             self._records.write(event.SerializeToString())
-
-
-def _single(value: float) -> float:
-    try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("`", "'").replace("\n", " ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -61,7 +62,11 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
         )
         cluster = stack.enter_context(EmbeddedCluster(request.nodes, folder=Path(folder)))
         session = stack.enter_context(Session(load_config(), cluster.cluster))
-        for event in run_check(_make_check(request), session):
+        # Without leftovers of others in /dev/shm.
+        check = Check(json=request.json, skip=("horovod", "mpi", "slurm", "shm"))
+        if not request.torch:
+            check = replace(check, level=Level.QUICK, skip=("torch", *check.skip))
+        for event in run_check(check, session):
             yield event
             if control.asked is not None:
                 break
@@ -114,14 +119,6 @@ class _Steps:
         if self._titles[self._begun] is SLOW:
             return isinstance(event, Window) and event.step >= SLOW_FROM
         return isinstance(event, RunFinding) and event.check == FIRST_FAILURE
-
-
-def _make_check(request: Demo) -> Check:
-    """Return a check of the training's needs, without leftovers of others in /dev/shm."""
-    unused = ("horovod", "mpi", "slurm", "shm")
-    if request.torch:
-        return Check(json=request.json, skip=unused)
-    return Check(json=request.json, level=Level.QUICK, skip=("torch", *unused))
 
 
 def _make_run(request: Demo) -> Run:

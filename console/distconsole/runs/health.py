@@ -170,7 +170,9 @@ def _condition_of_steps(timeline: RunTimeline, figures: Present, now: float) -> 
     if any(view.state is RankState.STALLED for view in figures.standing):
         found = stall_of(timeline, figures)
         proven = found is not None and found.severity is Severity.WARN
-        return Health(Tone.BAD if proven else Tone.WARN, "hung", _hung(timeline, figures))
+        still = span_text(min(figures.standing.values()))
+        why = _standing(figures) if found is None else f"no step for {still}: {found.summary}"
+        return Health(Tone.BAD if proven else Tone.WARN, "hung", why)
     if behind := _left_behind(timeline, figures, now):
         return Health(Tone.WARN, "behind", behind)
     if wrong := _wrong(timeline):
@@ -224,14 +226,6 @@ def stall_of(timeline: RunTimeline, figures: Present) -> RunFinding | None:
     found = timeline.stall
     last_step = max((view.stepped_at or 0.0 for view in figures.standing), default=math.inf)
     return None if found is None or found.t < last_step else found
-
-
-def _hung(timeline: RunTimeline, figures: Present) -> str:
-    """Name the cause of the newest judged stall, and its duration."""
-    found, standing = stall_of(timeline, figures), figures.standing
-    if found is None:
-        return _standing(figures)
-    return f"no step for {span_text(min(standing.values()))}: {found.summary}"
 
 
 def _standing(figures: Present) -> str:

@@ -385,8 +385,16 @@ class PrivateFolder:
     """
 
     def __init__(self) -> None:
+        # In the home last: it may be of a kind that has no sockets. The others may be mounted with noexec.
+        found = (
+            os.environ.get("XDG_RUNTIME_DIR"),
+            tempfile.gettempdir(),
+            "/tmp",  # noqa: S108 - 0700, by mkdtemp
+            str(Path.home()),
+        )
+        places = [place for place in found if place and len(place) < MAX_FOLDER_CHARS]
         for may_run in (True, False):  # without the program all but questions works
-            for place in _places():
+            for place in places:
                 with suppress(OSError):
                     _sweep(place)
                     self._folder = tempfile.TemporaryDirectory(
@@ -408,12 +416,6 @@ class PrivateFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _places() -> list[str]:
-    # In the home last: it may be of a kind that has no sockets. The others may be mounted with noexec.
-    found = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp", str(Path.home()))  # noqa: S108 - 0700, by mkdtemp
-    return [place for place in found if place and len(place) < MAX_FOLDER_CHARS]
 
 
 def _lock(folder: Path) -> int | None:

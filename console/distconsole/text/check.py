@@ -159,7 +159,10 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
 def show_finding(output: Output, finding: Finding, *, details: bool = True) -> None:
     """Print a finding: what, where, what came of its cure, and what to do; without ``details`` what to type first."""
     paint = output.paint_out
-    hosts = f" {paint(_hosts(finding.hosts), 'bold')}:" if finding.hosts else ""
+    names = ",".join(finding.hosts)
+    if len(finding.hosts) > MAX_HOSTS_NAMED:
+        names = join_some(finding.hosts, MAX_HOSTS_NAMED - 1, ",")
+    hosts = f" {paint(names, 'bold')}:" if finding.hosts else ""
     said = finding.summary.removeprefix(f"{', '.join(finding.hosts)}: ")
     mark, check = paint.severity(finding.severity), paint(f"[{finding.check}]", "dim")
     tell(output, f"{mark}{hosts} {said} {check}", HANGING)
@@ -196,12 +199,6 @@ def cure_lines(cure: Cure) -> list[str]:
     from distconsole.checks.fixes.cures import lines_to_type  # noqa: PLC0415 - other verbs need no checks
 
     return lines_to_type(cure)
-
-
-def _hosts(names: tuple[str, ...]) -> str:
-    if len(names) <= MAX_HOSTS_NAMED:
-        return ",".join(names)
-    return join_some(names, MAX_HOSTS_NAMED - 1, ",")
 
 
 def proof_text(finding: Finding) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from distconsole.model.names import join_some
 from distconsole.model.reports import NOT_FORETOLD, ChoiceReport
@@ -85,7 +85,10 @@ def panel_lines(
         panel = _panel_of(choices, kinds)
     lines = ["interfaces with `distconsole run` · by hand", *panel]
     found: dict[str, list[str]] = {}
+    unknown: dict[str, str] = {}
     for choice in choices:
+        if _unknown(choice) and choice.start == "hand":
+            unknown.setdefault(choice.engine, f"{choice.engine}: {choice.how}")
         if choice.meets is False:
             where = f"{choice.interface} {choice.address}".strip() or "nothing"
             told = f"{choice.engine} on {choice.host}: {where} ({choice.how}): {choice.why}"
@@ -95,12 +98,4 @@ def panel_lines(
     if len(reasons) > most:
         way = "--json has them all" if most >= MAX_REASONS else "--details"
         lines.append(f"  and {len(reasons) - most} more: {way}")
-    return [*lines, *(f"  {UNKNOWN} {line}" for line in _unknown_of(choices))]
-
-
-def _unknown_of(choices: Iterable[ChoiceReport]) -> list[str]:
-    found: dict[str, str] = {}
-    for choice in choices:
-        if _unknown(choice) and choice.start == "hand":
-            found.setdefault(choice.engine, f"{choice.engine}: {choice.how}")
-    return list(found.values())
+    return [*lines, *(f"  {UNKNOWN} {line}" for line in unknown.values())]

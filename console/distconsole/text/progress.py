@@ -49,14 +49,13 @@ class Bar:
 def alike(lines: Iterable[LogLine], *, fold: bool) -> list[Bar]:
     """Return ``lines`` (the transient ones that stand there) as bars, by rank; folded if asked."""
     groups: dict[object, list[LogLine]] = {}
-    for line in sorted(lines, key=_by_rank):
+    by_rank = sorted(
+        lines, key=lambda line: (-1 if line.rank is UNSET else line.rank, line.host, line.stream)
+    )
+    for line in by_rank:
         key = (line.stream, _shape(line.line)) if fold else id(line)
         groups.setdefault(key, []).append(line)
     return [_bar(group) for group in groups.values()]
-
-
-def _by_rank(line: LogLine) -> tuple[int, str, str]:
-    return (-1 if line.rank is UNSET else line.rank, line.host, line.stream)
 
 
 def _shape(text: str) -> str:

@@ -62,10 +62,12 @@ def ringing(
     bell = BELL if Way.BELL in ways else ""
     if Way.DESKTOP not in ways:
         return bell
-    return bell + "".join(
-        _pass_through(sequence, environment)
-        for sequence in _sequences(notice, desktop, environment)
-    )
+    for sequence in _sequences(notice, desktop, environment):
+        if environment.get("TMUX"):
+            bell += f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\"
+        else:
+            bell += f"\x1bP{sequence}\x1b\\" if environment.get("STY") else sequence
+    return bell
 
 
 def _sequences(notice: Notice, desktop: str, environment: Mapping[str, str]) -> list[str]:
@@ -97,11 +99,3 @@ def _guess_terminal(environment: Mapping[str, str]) -> str:
 def _words(text: str) -> str:
     """Return a text in which nothing ends or begins a sequence."""
     return plain_text(text).replace("\t", " ")[:MAX_CHARS]
-
-
-def _pass_through(sequence: str, environment: Mapping[str, str]) -> str:
-    if environment.get("TMUX"):
-        return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\"
-    if environment.get("STY"):
-        return f"\x1bP{sequence}\x1b\\"
-    return sequence

@@ -96,9 +96,11 @@ def _show_group(output: Output, group: StackGroup, made: Diagnosed) -> None:
     rank = "rank" if len(group.ranks) == 1 else "ranks"
     where = "" if group.place is None else f"  {place_text(group.place)}"
     output.data("")
-    who = f"{rank} {ranks_text(group.ranks)} ({_hosts(group, made)})"
-    tell(output, f"{paint(who, 'bold', *(['red'] if blamed else []))}{where}", indent=4)
     members = set(group.ranks)
+    on = [host for host, calls in made.calls.items() if members & {call.rank for call in calls}]
+    hosts = on[0] if len(on) == 1 else count_text(len(on), "host")
+    who = f"{rank} {ranks_text(group.ranks)} ({hosts})"
+    tell(output, f"{paint(who, 'bold', *(['red'] if blamed else []))}{where}", indent=4)
     calls = [call for each in made.calls.values() for call in each if call.rank in members]
     if gpus := gpu_text([call.gpu for call in calls if call.gpu is not None]):
         output.data(f"    {gpus}")
@@ -124,12 +126,6 @@ def _range_text(values: Sequence[Value], unit: str) -> str:
         return ""
     low, high = min(known), max(known)
     return f"{low} {unit}" if low == high else f"{low}-{high} {unit}"
-
-
-def _hosts(group: StackGroup, made: Diagnosed) -> str:
-    ranks = set(group.ranks)
-    hosts = [host for host, calls in made.calls.items() if ranks & {call.rank for call in calls}]
-    return hosts[0] if len(hosts) == 1 else count_text(len(hosts), "host")
 
 
 def path_text(frame: Place) -> str:

@@ -125,20 +125,21 @@ def test_help_loads_no_part_that_does_work(words: list[str]) -> None:
     assert "distconsole" in done.stdout
 
 
-def test_a_launch_starts_without_the_judges_of_a_check() -> None:
-    judges = ("distconsole.checks.rules", "distconsole.checks.engine.run")
+@pytest.mark.parametrize(
+    ("loaded", "others"),
+    [
+        (
+            "distconsole.operations.launch.launching",
+            ("distconsole.checks.rules", "distconsole.checks.engine.run"),
+        ),
+        ("sys", ("ssl", "http.client", "email")),
+    ],
+    ids=["a launch without the judges of a check", "a verb without what a webhook needs"],
+)
+def test_a_verb_starts_without_what_only_others_need(loaded: str, others: tuple[str, ...]) -> None:
     program = (
-        "import sys, distconsole.cli.main, distconsole.operations.launch.launching; "
-        f"print([name for name in {judges!r} if name in sys.modules])"
-    )
-    done = run_to_end([sys.executable, "-c", program], check=True)
-    assert done.stdout == "[]\n"
-
-
-def test_a_verb_without_the_screen_starts_without_what_only_a_webhook_needs() -> None:
-    program = (
-        "import sys, distconsole.cli.main; "
-        "print([name for name in ('ssl', 'http.client', 'email') if name in sys.modules])"
+        f"import sys, distconsole.cli.main, {loaded}; "
+        f"print([name for name in {others!r} if name in sys.modules])"
     )
     done = run_to_end([sys.executable, "-c", program], check=True)
     assert done.stdout == "[]\n"

@@ -50,6 +50,9 @@ def evaluate(
         ValueError: if the data set is empty, or the names change between batches.
     """
     world = world or current_world()
+    # A wrapper's forward, on one rank alone, would wait for the others.
+    while isinstance(network, (nn.parallel.DataParallel, nn.parallel.DistributedDataParallel)):
+        network = network.module
     if not len(dataset):
         raise ValueError("the data set to evaluate on is empty")
     batches = [
@@ -58,7 +61,7 @@ def evaluate(
     ]
     own = slice(world.rank, None, world.world_size)
     loader = DataLoader(dataset, batch_sampler=batches[own], **options)
-    found = _judge_all(_unwrap(network), loader, judge, world)
+    found = _judge_all(network, loader, judge, world)
     names = _names_of_all(found, world.collectives)
     table = torch.zeros(len(batches), len(names), dtype=torch.float64)
     if found:
@@ -83,14 +86,6 @@ def _judge_all(
     finally:
         for module, was_training in modes:
             module.training = was_training
-
-
-def _unwrap(network: nn.Module) -> nn.Module:
-    """Return the module inside a wrapper: the wrapper's forward, on one rank alone, would wait for the others."""
-    wrappers = nn.parallel.DataParallel, nn.parallel.DistributedDataParallel
-    while isinstance(network, wrappers):
-        network = network.module
-    return network
 
 
 def _names_of_all(found: Sequence[Mapping[str, Any]], collectives: Collectives) -> list[str]:

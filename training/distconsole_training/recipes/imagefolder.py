@@ -73,9 +73,16 @@ class ImageFolder:
         """Return an image (3, edge, edge), uint8, and its class."""
         path, label = self._files[index]
         image = decode(path)
-        box = _random_box(*image.shape[1:]) if self._crops else _middle(*image.shape[1:])
-        top, left, height, width = box
-        part = image[None, :, top : top + height, left : left + width].float()
+        height, width = image.shape[1:]
+        shorter = min(height, width)
+        if self._crops:  # a square with 8 to 100 % of the area of the largest
+            side = max(1, round(shorter * float(torch.empty(()).uniform_(0.08, 1)) ** 0.5))
+            top = int(torch.randint(0, height - side + 1, ()))
+            left = int(torch.randint(0, width - side + 1, ()))
+        else:
+            side = max(1, shorter * 7 // 8)
+            top, left = (height - side) // 2, (width - side) // 2
+        part = image[None, :, top : top + side, left : left + side].float()
         sized = functional.interpolate(
             part, (self._edge, self._edge), mode="bilinear", antialias=True
         )
@@ -99,20 +106,6 @@ def decode(path: Path) -> torch.Tensor:
             f"{path} is {array.dtype} of shape {array.shape}, wanted uint8 (height, width, 3)"
         )
     return torch.from_numpy(array).permute(2, 0, 1)
-
-
-def _random_box(height: int, width: int) -> tuple[int, int, int, int]:
-    """Return top, left, height, width of a square with 8 to 100 % of the area of the largest."""
-    side = max(1, round(min(height, width) * float(torch.empty(()).uniform_(0.08, 1)) ** 0.5))
-    top = int(torch.randint(0, height - side + 1, ()))
-    left = int(torch.randint(0, width - side + 1, ()))
-    return top, left, side, side
-
-
-def _middle(height: int, width: int) -> tuple[int, int, int, int]:
-    """Return the central square whose side is 7/8 of the shorter side."""
-    side = max(1, min(height, width) * 7 // 8)
-    return (height - side) // 2, (width - side) // 2, side, side
 
 
 def _pillow() -> Any:

@@ -171,7 +171,10 @@ class Verifier:
         if recorder is None or layout == self._told_layout:
             return
         self._told_layout = layout
-        names = [_join_names(part) for part in _parts(self._replicas.names)]
+        names: list[str] = []
+        for part in _parts(self._replicas.names):
+            first, last = part[0][-_NAME_CHARS:], part[-1][-_NAME_CHARS:]
+            names.append(first if len(part) == 1 else f"{first} to {last}")
         text = json.dumps({"layout": layout, "names": names})
         path = recorder.path[: -len(records.RING_SUFFIX)] + records.CHECKED_SUFFIX
         with open(path + ".new", "w", encoding="ascii") as file:
@@ -235,11 +238,6 @@ def _parts(items: list[Any]) -> list[list[Any]]:
     """Return neighbours together if there are more than fit."""
     size = _part_size(len(items))
     return [items[first : first + size] for first in range(0, len(items), size)]
-
-
-def _join_names(names: list[str]) -> str:
-    shown = [name[-_NAME_CHARS:] for name in names]
-    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
 def _pack_words(numbers: list[int]) -> bytes:

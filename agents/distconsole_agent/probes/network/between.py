@@ -86,7 +86,11 @@ def look(seconds: float, *, targets: Sequence[Arguments] = ()) -> dict[str, obje
     Args:
         targets: ``[{"name", "as": names to try until one can be resolved}]``.
     """
-    wanted = [_target(item) for item in targets]
+    wanted: list[tuple[str, list[str]]] = []
+    for item in targets:
+        names = [read.text({"as": name}, "as") for name in read.items(item, "as")]
+        usable = [name for name in names if name and not name.startswith("-")]
+        wanted.append((read.text(item, "name"), usable))
     if len(targets) > MAX_TARGETS:
         raise bad_arguments(f"more than {MAX_TARGETS} targets")
     env = dict(session_environment())
@@ -98,11 +102,6 @@ def look(seconds: float, *, targets: Sequence[Arguments] = ()) -> dict[str, obje
         lambda target: _login(client, target[0], target[1], each, env), wanted, AT_ONCE
     )
     return {"client": True, "logins": logins}
-
-
-def _target(item: Arguments) -> tuple[str, list[str]]:
-    names = [read.text({"as": name}, "as") for name in read.items(item, "as")]
-    return read.text(item, "name"), [name for name in names if name and not name.startswith("-")]
 
 
 def _login(

@@ -107,7 +107,10 @@ def _try(target: ConnectTarget, key: bytes, timeout: float, ends: float) -> dict
     left = ends - time.monotonic()
     try:
         if left > 0:
-            with _socket_for(target.address) as sock:
+            family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
+            with socket.socket(family, socket.SOCK_STREAM) as sock:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * handshake.BULK_BYTES)
                 sock.settimeout(min(timeout, left))
                 sock.connect((target.address, target.port))
                 found.update(error="silent", source=str(sock.getsockname()[0]))
@@ -120,14 +123,6 @@ def _try(target: ConnectTarget, key: bytes, timeout: float, ends: float) -> dict
             found["errno"] = errno.errorcode.get(error.errno, "")
             found["error"] = _WORDS.get(error.errno, error.strerror or f"errno {error.errno}")
     return {**found, "ok": not found["error"]}
-
-
-def _socket_for(address: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * handshake.BULK_BYTES)
-    return sock
 
 
 def _converse(

@@ -16,7 +16,7 @@ from distconsole.model.requests import Compare
 from distconsole.operations.watching import decode_request
 from distconsole.runs.compare.figures import Compared, RunStatistics, compare, curves_of
 from distconsole.runs.store.planned import reducer_of, stored_plan
-from distconsole.runs.store.run_file import RunFile, RunRecord
+from distconsole.runs.store.run_file import RunFile
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events, summarise
 
@@ -51,14 +51,11 @@ def _read(run_file: RunFile) -> Compared:
     for event in stored_events(run_file, reducer=reducer):
         statistics.apply(event)
     statistics.close()
-    settings = settings_of_run(
-        stored_plan(record), decode_request(record), _facts_of(record), statistics.gpu_names
-    )
-    return Compared(summarise(record, statistics.timeline), statistics, settings)
-
-
-def _facts_of(record: RunRecord) -> Facts:
+    facts: Facts = {}
     with contextlib.suppress(msgspec.MsgspecError):
         if record.facts:
-            return msgspec.json.decode(record.facts, type=threadsafe(dict[str, dict[str, str]]))
-    return {}
+            facts = msgspec.json.decode(record.facts, type=threadsafe(dict[str, dict[str, str]]))
+    settings = settings_of_run(
+        stored_plan(record), decode_request(record), facts, statistics.gpu_names
+    )
+    return Compared(summarise(record, statistics.timeline), statistics, settings)

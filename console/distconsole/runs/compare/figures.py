@@ -137,8 +137,11 @@ class RunStatistics:
         measured.put(event.step, event.value)
         for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
             series = self.along[axis].setdefault(name, Series())
-            if axis == "seconds":
-                _interrupt(series, x)
+            if axis == "seconds" and len(series) > 1:
+                # A gap far longer than that between the last two values.
+                usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
+                if not is_fresh(series.xs[-1], x, usual_ms):
+                    series.interrupt(x)
             series.put(x, event.value, event.min, event.max)
 
     def _gpu(self, event: GpuSample) -> None:
@@ -157,14 +160,6 @@ class Compared:
     summary: RunSummary
     statistics: RunStatistics
     settings: Mapping[str, str]
-
-
-def _interrupt(series: Series, x: float) -> None:
-    """Interrupt ``series`` before ``x`` if the gap is far longer than the last one between two values."""
-    if len(series) > 1:
-        usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
-        if not is_fresh(series.xs[-1], x, usual_ms):
-            series.interrupt(x)
 
 
 MAX_METRICS = 32
@@ -309,7 +304,11 @@ def _curve(letter: str, run: Compared, series: Series, title: str) -> ComparedCu
 def _words(
     runs: Sequence[Compared], figures: Sequence[ComparedFigure], differs: Sequence[Setting]
 ) -> Iterator[str]:
-    yield from _outcomes(runs)
+    if len({run.summary.state for run in runs}) > 1:
+        yield _list(STATES.get(run.summary.state, run.summary.state) for run in runs)
+    for letter, run in zip(LETTERS, runs, strict=False):
+        if run.summary.first_failure is not None:
+            yield f"{letter}: {run.summary.first_failure.blame}"
     by_name = {figure.name: figure for figure in figures}
     for index in range(1, len(runs)):
         yield from _speed(index, runs, by_name)
@@ -347,14 +346,6 @@ def _notes(runs: Sequence[Compared]) -> Iterator[str]:
 def _list(values: Iterable[str | None]) -> str:
     """Return ``A 2, B 4``, without runs that have no value."""
     return ", ".join(f"{a} {value}" for a, value in zip(LETTERS, values, strict=False) if value)
-
-
-def _outcomes(runs: Sequence[Compared]) -> Iterator[str]:
-    if len({run.summary.state for run in runs}) > 1:
-        yield _list(STATES.get(run.summary.state, run.summary.state) for run in runs)
-    for letter, run in zip(LETTERS, runs, strict=False):
-        if run.summary.first_failure is not None:
-            yield f"{letter}: {run.summary.first_failure.blame}"
 
 
 def _speed(
@@ -464,16 +455,14 @@ def _steps_to_compare(one: Sequence[int], other: Sequence[int]) -> tuple[int, in
 def _configuration(differs: Sequence[Setting]) -> str:
     if not differs:
         return "nothing that is known of their configuration differs"
-    named = [f"{each.name} {_arrow(each)}" for each in differs[:NAMED_SETTINGS]]
+    named: list[str] = []
+    for each in differs[:NAMED_SETTINGS]:
+        shown = [_short(value) for value in each.values]
+        changed = dict.fromkeys(shown) if len(shown) > 2 else shown
+        named.append(f"{each.name} {' → '.join(changed)}")
     more = len(differs) - NAMED_SETTINGS
     rest = f", and {more} more" if more > 0 else ""
     return f"configuration: {'; '.join(named)}{rest}"
-
-
-def _arrow(setting: Setting) -> str:
-    shown = [_short(value) for value in setting.values]
-    changed = list(dict.fromkeys(shown))
-    return " → ".join(changed if len(shown) > 2 else shown)
 
 
 def _short(value: str | None) -> str:

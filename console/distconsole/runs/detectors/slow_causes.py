@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import nan
 from operator import attrgetter
 from statistics import median
@@ -262,7 +262,11 @@ def _is_of(told: float, t: float) -> bool:
 def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> SlowCause | None:
     """Return the cause that ``sign`` shows of one of ``mine``; of ranks' own waiting, of all of them."""
     figures = [figure for _, figure in _figures(sign, others)]
-    usual = _usual(figures)
+    usual: Any = nan
+    if figures and isinstance(figures[0], str):
+        usual = figures[0] if len(set(figures)) == 1 else nan  # the word that all share
+    elif figures:
+        usual = median(figures)
     known = list(_figures(sign, mine))
     odd = [(it, own) for it, own in known if sign.is_odd(own, usual)]
     if not odd or (sign.of is _window and len(odd) < len(known)):
@@ -270,13 +274,6 @@ def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> SlowCause |
     it, own = odd[0]
     host = next((each.window.host for each in mine if each.window and sign.of(each) == it), "it")
     return SlowCause(sign.kind, sign.text(it, own, usual), sign.hint.replace("{host}", host))
-
-
-def _usual(figures: Sequence[Any]) -> Any:
-    """Return the median of numbers, and of words the one that all share; NaN without any."""
-    if figures and isinstance(figures[0], str):
-        return figures[0] if len(set(figures)) == 1 else nan
-    return median(figures) if figures else nan
 
 
 def _figures(sign: Sign, seen: Iterable[Seen]) -> Iterator[tuple[Any, Any]]:

@@ -237,16 +237,14 @@ def _times_of(fresh: Mapping[int, Known], *, usual: bool) -> slowness.Times:
         return [each[count // 2] for each in map(sorted, zip(*windows, strict=True))]
 
     def noise_ms() -> float:
-        return _noise_ms(known.last(pace.RECENT_WINDOWS) for known in ranks) if usual else 0.0
+        if not usual:
+            return 0.0
+        # Most ranks' own times differ by this from second to second, the farthest ones left out.
+        ordered = (sorted(map(_own_ms, known.last(pace.RECENT_WINDOWS))) for known in ranks)
+        spreads = sorted(each[-2] - each[1] if len(each) > 3 else inf for each in ordered)
+        return spreads[3 * len(spreads) // 4]
 
     return slowness.Times({rank: known.host for rank, known in fresh.items()}, column, noise_ms)
-
-
-def _noise_ms(recent: Iterable[Sequence[Record]]) -> float:
-    """Return by how much most ranks' own times differ from second to second, the farthest ones left out."""
-    ordered = (sorted(map(_own_ms, each)) for each in recent)
-    spreads = sorted(each[-2] - each[1] if len(each) > 3 else inf for each in ordered)
-    return spreads[3 * len(spreads) // 4]
 
 
 def _is_clear(excess: Sequence[float], others: Sequence[Known]) -> bool:

@@ -107,8 +107,12 @@ class SyncWatch:
         self._judged = step
         yield from self._worlds(checks, t)
         yield from self._gradients(step, checks, t)
-        for group in _by_layout(checks.values()):
-            yield from self._replicas(step, group, t)
+        groups: dict[int, list[CheckEntry]] = defaultdict(list)
+        for check in checks.values():
+            if check.parameters is not None:
+                groups[check.layout].append(check)
+        for group in groups.values():
+            yield from self._replicas(step, sorted(group, key=lambda check: check.rank), t)
         yield from self._batches(step, checks, t)
 
     def _tell(
@@ -270,14 +274,6 @@ class SyncWatch:
     def _name(self, layout: int, place: int) -> str:
         names = self._names.get(layout, ())
         return names[place] if place < len(names) else ""
-
-
-def _by_layout(checks: Iterable[CheckEntry]) -> list[list[CheckEntry]]:
-    groups: dict[int, list[CheckEntry]] = defaultdict(list)
-    for check in checks:
-        if check.parameters is not None:
-            groups[check.layout].append(check)
-    return [sorted(group, key=lambda check: check.rank) for group in groups.values()]
 
 
 def _sides(said: Mapping[int, str | None]) -> Sides | None:

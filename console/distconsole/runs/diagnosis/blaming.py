@@ -235,18 +235,17 @@ def culprit_text(
     it = "it" if one else "they"
     does = cause.does if one else plural(cause.does)
     missing = " is not there" if one else " are not there"
+    seconds = silent_of(ranks, roll) if timed else None
+    lives = any(rank in roll.calls and roll.calls[rank].alive for rank in ranks)
+    since = (
+        (f"for {span_text(seconds)}",) if seconds is not None and lives and seconds >= 1 else ()
+    )
     parts = [
         f"{it} {does}" if not there else does,
-        *(_since(ranks, roll) if timed else ()),
+        *since,
         *cause.details,
     ]
     return who_text(ranks, roll) + ("" if there else f"{missing}:") + " " + ", ".join(parts)
-
-
-def _since(ranks: Sequence[int], roll: Roll) -> list[str]:
-    seconds = silent_of(ranks, roll)
-    lives = any(rank in roll.calls and roll.calls[rank].alive for rank in ranks)
-    return [f"for {span_text(seconds)}"] if seconds is not None and lives and seconds >= 1 else []
 
 
 def silent_of(ranks: Iterable[int], roll: Roll) -> float | None:

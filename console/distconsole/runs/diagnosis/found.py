@@ -121,9 +121,14 @@ def judge_found(found: Found, away: Mapping[str, str]) -> Diagnosis:
     if whole and still < STILL_SECONDS and moves:
         return _no_hang(found, still, living)
     made = judge(roll)
+    hint = made.hint
+    if found.part.run:
+        hint = hint.replace(found.name, found.part.run)
+    elif "distconsole logs" in hint:  # the output is on the host that started the job
+        hint = "what it printed is where the job was started; distconsole watch --hosts HOST1,HOST2 shows what lies in files"
     return structs.replace(
         made,
-        hint=_hint(made, found),
+        hint=hint,
         evidence=(*made.evidence, *_missing_text(made, found, away), *_ras_text(found)),
     )
 
@@ -158,10 +163,3 @@ def _missing_text(made: Diagnosis, found: Found, away: Mapping[str, str]) -> tup
 
 def _ras_text(found: Found) -> tuple[str, ...]:
     return tuple(f"NCCL RAS: {line}" for line in found.ras[:8])
-
-
-def _hint(made: Diagnosis, found: Found) -> str:
-    """Return the remedy; the output of a job of another launcher is on the host that started it."""
-    if "distconsole logs" not in made.hint or found.part.run:
-        return made.hint.replace(found.name, found.part.run) if found.part.run else made.hint
-    return "what it printed is where the job was started; distconsole watch --hosts HOST1,HOST2 shows what lies in files"

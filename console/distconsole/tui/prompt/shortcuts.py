@@ -65,7 +65,9 @@ class Shortcuts:
         match = DEFINED.fullmatch(words)
         if match is None or not match[2]:
             return self.listed(words.strip())
-        name, line = match[1], _strip_quotes(match[2])
+        name, line = match[1], match[2]
+        if len(line) > 1 and line[0] in "'\"" and line[-1] == line[0] and line.count(line[0]) == 2:
+            line = line[1:-1]  # as in shells' aliases
         trouble = trouble_with(name, line, KNOWN)
         if trouble is not None:
             raise trouble
@@ -115,9 +117,3 @@ class Shortcuts:
 def user_shortcuts(config: Config) -> Shortcuts:
     """Return the shortcuts of this user; raises ConfigError as ``Shortcuts``."""
     return Shortcuts(config, aliases_file())
-
-
-def _strip_quotes(line: str) -> str:
-    """Return ``line`` without one pair of quotes around it, as in shells' aliases."""
-    whole = len(line) > 1 and line[0] in "'\"" and line[-1] == line[0] and line.count(line[0]) == 2
-    return line[1:-1] if whole else line

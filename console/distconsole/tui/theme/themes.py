@@ -170,17 +170,13 @@ def meanings(variables: Mapping[str, str], faint_share: float = FAINT_SHARE) -> 
         name: Style(color=_rich(variables.get(variable, "")), bold=bold)
         for name, (variable, bold) in ROLES.items()
     }
-    styles["faint"] = _faint(variables, faint_share)
+    styles["faint"] = Style(dim=True)
+    front, back = variables.get("foreground", ""), variables.get("background", "")
+    if front.startswith("#") and back.startswith("#"):
+        mixed = Color.parse(front).blend(Color.parse(back), faint_share)
+        styles["faint"] = Style(color=RichColor.from_rgb(*mixed.rgb))
     styles["strong"] = Style(bold=True)
     return RichTheme(styles, inherit=False)
-
-
-def _faint(variables: Mapping[str, str], share: float) -> Style:
-    front, back = variables.get("foreground", ""), variables.get("background", "")
-    if not (front.startswith("#") and back.startswith("#")):
-        return Style(dim=True)
-    mixed = Color.parse(front).blend(Color.parse(back), share)
-    return Style(color=RichColor.from_rgb(*mixed.rgb))
 
 
 def _rich(value: str) -> RichColor | None:

@@ -187,22 +187,17 @@ def test_a_node_whose_disk_is_full_says_so_and_when_it_is_over(tmp_path: Path) -
     assert lines(events) == ["1", "2"]
 
 
-def test_a_host_whose_disk_stays_full_is_not_awaited_once_the_others_know_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("distconsole.runs.following.follow.GIVE_UP_SECONDS", 0.0)
-    full = {"entries": [], "trouble": "No space left on device: /tmp/distconsole-0"}
-    nodes = FakeNodes(a=[[item(1), end(2)]], b=[[item(1), full]])
-    events = list(follow(RunStore(tmp_path), record("a", "b"), nodes))
-    assert isinstance(events[-1], RunEnded)
-    assert events[-1].exit_code == 0
+FULL = {"entries": [], "trouble": "No space left on device: /tmp/distconsole-0"}
 
 
-def test_a_host_that_is_there_and_never_tells_its_end_is_not_awaited_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "rest"), [("GIVE_UP_SECONDS", [FULL]), ("MUTE_SECONDS", [])], ids=["full", "mute"]
+)
+def test_a_host_whose_disk_stays_full_or_that_never_tells_its_end_is_not_awaited_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, rest: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr("distconsole.runs.following.follow.MUTE_SECONDS", 0.0)
-    nodes = FakeNodes(a=[[item(1), end(2)]], b=[[item(1)]])
+    monkeypatch.setattr(f"distconsole.runs.following.follow.{limit}", 0.0)
+    nodes = FakeNodes(a=[[item(1), end(2)]], b=[[item(1), *rest]])
     events = list(follow(RunStore(tmp_path), record("a", "b"), nodes))
     assert isinstance(events[-1], RunEnded)
     assert events[-1].exit_code == 0

@@ -248,7 +248,12 @@ def _horovod_mpi(host: HostView) -> RuleResults:
     prefix = prefix_of(mpi.mpirun)
     if not libraries or not mpi.present:
         yield NotApplicable("no MPI" if libraries else "no Horovod with MPI")
-    elif prefix and not _belongs_to(mpi, prefix, libraries[0]):
+        return
+    # A library belongs to mpirun by its folder, and by its name if that shows the family.
+    places = ("/usr/lib", "/lib") if prefix == "/usr" else (f"{prefix}/",)
+    families = ("Open MPI",) if ".so.40" in libraries[0] else ("MPICH", "Intel MPI")
+    ours = libraries[0].startswith(places) and mpi.family in ("", *families)
+    if prefix and not ours:
         mend = f"rebuild with {prefix}/bin on the PATH"
         line = libraries_first(f"{prefix}/lib")
         yield warn(
@@ -257,13 +262,6 @@ def _horovod_mpi(host: HostView) -> RuleResults:
             hint=mend if prefix == "/usr" else f"export LD_LIBRARY_PATH={prefix}/lib, or {mend}",
             cure=None if prefix == "/usr" else in_setup((str(host),), line),
         )
-
-
-def _belongs_to(mpi: MpiFacts, prefix: str, library: str) -> bool:
-    """Whether a library belongs to this mpirun: by its folder, and by its name if that shows the family."""
-    places = ("/usr/lib", "/lib") if prefix == "/usr" else (f"{prefix}/",)
-    families = ("Open MPI",) if ".so.40" in library else ("MPICH", "Intel MPI")
-    return library.startswith(places) and mpi.family in ("", *families)
 
 
 @hint("Install one MPI everywhere.")

@@ -20,7 +20,6 @@ from distconsole.checks.rules.script.launches import (
     packages_of_script,
 )
 from distconsole.checks.rules.wording import (
-    Dissent,
     differ,
     dissent,
     list_some,
@@ -191,10 +190,15 @@ def _consistency(view: View) -> RuleResults:
             continue
         split = dissent({n: each.variables.get(variable, NOT_SET) for n, each in facts.items()})
         if split is not None:
+            ours = _done_by_run(view, variable)
+            cure = Cure(env={variable: split.majority}, by_run=ours) if split.majority else None
+            if split.majority == NOT_SET:
+                unset = HostCure(unset=(variable,))
+                cure = Cure(hosts=dict.fromkeys(split.minority, unset), by_run=ours)
             yield warn(
                 split.told(variable),
                 split.minority,
-                cure=_follow_majority(view, variable, split),
+                cure=cure,
                 expected="the same on every host, or on none",
                 hint=f"look where it is set: grep -rn {variable} ~/.bashrc ~/.profile /etc/environment "
                 "/etc/profile.d",
@@ -204,14 +208,6 @@ def _consistency(view: View) -> RuleResults:
 def _done_by_run(view: View, variable: str) -> str:
     words = by_run(view, (variable,), f"sets {variable} on every host by itself")
     return words if variable in SET_BY_RUN else ""
-
-
-def _follow_majority(view: View, variable: str, split: Dissent[str]) -> Cure | None:
-    ours = _done_by_run(view, variable)
-    if split.majority == NOT_SET:
-        change = HostCure(unset=(variable,))
-        return Cure(hosts=dict.fromkeys(split.minority, change), by_run=ours)
-    return Cure(env={variable: split.majority}, by_run=ours) if split.majority else None
 
 
 @hint("The finding has the right line.")

@@ -150,16 +150,13 @@ def _notes(row: GpuRow) -> Text:
     gpu = row.sample
     if row.memory_errors and not row.head:
         notes.append((count_text(row.memory_errors, "ECC error"), "bad"))
-    notes += [(f"also {_stranger(each)}", "bad") for each in gpu.strangers]
+    for process in gpu.strangers:
+        pid, _, rest = process.partition(" ")
+        # The owner first: the end may be cut.
+        notes.append((f"also {rest} {pid}" if rest else f"also {pid}", "bad"))
     if gpu.throttle:
         notes.append((f"throttled: {','.join(gpu.throttle)}", "warn"))
     return Text(", ").join(Text(words, style=style) for words, style in notes)
-
-
-def _stranger(process: str) -> str:
-    """Return a process with its owner first: the end may be cut."""
-    pid, _, rest = process.partition(" ")
-    return f"{rest} {pid}" if rest else pid
 
 
 def _gpu_column(column: Column[GpuSample]) -> Column[GpuRow]:
