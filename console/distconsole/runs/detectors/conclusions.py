@@ -245,8 +245,8 @@ REMEDIES = (
     ),
     (
         r"Fatal Python error: .{0,80}encoding|No module named 'encodings'",
-        "Python does not find its own library: look for PYTHONHOME in the start-up files of that host; "
-        "--env PYTHONHOME= leaves it out",
+        "Python does not find its own library: look for PYTHONHOME and PYTHONPLATLIBDIR in the start-up files of that "
+        "host; --env PYTHONHOME= --env PYTHONPLATLIBDIR= leaves them out",
     ),
     (
         r"(No module named|cannot import name|undefined symbol|Extension horovod\.torch has not "

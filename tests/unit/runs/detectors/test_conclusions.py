@@ -126,7 +126,7 @@ SAID = [
         "--pass-args init-method",
     ),
     ("ModuleNotFoundError: No module named 'timm'", "check --only python"),
-    ("Fatal Python error: init_fs_encoding: failed to get the Python codec", "PYTHONHOME"),
+    ("Fatal Python error: init_fs_encoding: failed to get the Python codec", "PYTHONPLATLIBDIR"),
     (
         "ImportError: Extension horovod.torch has not been built: mpi_lib_v2.so not found",
         "check --only python",
