@@ -343,7 +343,7 @@ class RankStates:
     def lose(self, t: float) -> list[Entry]:
         """End every living rank: its shim is gone, and the remaining processes have been killed."""
         lost = [rank for rank in self if rank.alive and not self.is_nobody(rank)]
-        return [self._change(rank, "failed", t, {"t_ns": int(t * 1e9)}) for rank in lost]
+        return [self._change(rank, "killed", t, {"t_ns": int(t * 1e9)}) for rank in lost]
 
     def is_nobody(self, rank: TrackedRank) -> bool:
         """Return whether no process took a planned number, while others took unplanned ones.
