@@ -49,14 +49,12 @@ class Bar:
 def alike(lines: Iterable[LogLine], *, fold: bool) -> list[Bar]:
     """Return ``lines`` (the transient ones that stand there) as bars, by rank; folded if asked."""
     groups: dict[object, list[LogLine]] = {}
-    for line in sorted(lines, key=_by_rank):
+    for line in sorted(
+        lines, key=lambda each: (-1 if each.rank is UNSET else each.rank, each.host, each.stream)
+    ):
         key = (line.stream, _shape(line.line)) if fold else id(line)
         groups.setdefault(key, []).append(line)
     return [_bar(group) for group in groups.values()]
-
-
-def _by_rank(line: LogLine) -> tuple[int, str, str]:
-    return (-1 if line.rank is UNSET else line.rank, line.host, line.stream)
 
 
 def _shape(text: str) -> str:

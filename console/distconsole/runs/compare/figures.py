@@ -137,8 +137,10 @@ class RunStatistics:
         measured.put(event.step, event.value)
         for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
             series = self.along[axis].setdefault(name, Series())
-            if axis == "seconds":
-                _interrupt(series, x)
+            if axis == "seconds" and len(series) > 1:
+                usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
+                if not is_fresh(series.xs[-1], x, usual_ms):
+                    series.interrupt(x)
             series.put(x, event.value, event.min, event.max)
 
     def _gpu(self, event: GpuSample) -> None:
@@ -157,14 +159,6 @@ class Compared:
     summary: RunSummary
     statistics: RunStatistics
     settings: Mapping[str, str]
-
-
-def _interrupt(series: Series, x: float) -> None:
-    """Interrupt ``series`` before ``x`` if the gap is far longer than the last one between two values."""
-    if len(series) > 1:
-        usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
-        if not is_fresh(series.xs[-1], x, usual_ms):
-            series.interrupt(x)
 
 
 MAX_METRICS = 32
