@@ -194,11 +194,6 @@ class RankStates:
             rank.pid, rank.started_ns = pid if self.engine_ranks else None, t_ns
         return [self._change(rank, "starting", t_ns / 1e9) for rank in begun]
 
-    @property
-    def ended_well(self) -> bool:
-        """Whether processes of the plan have ended, and none of them badly."""
-        return self.last_exit == (0, 0)
-
     def begin_again(self) -> None:
         """Reset for a restart: all processes of these ranks have ended and new ones will start."""
         self.stopping = False

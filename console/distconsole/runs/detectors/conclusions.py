@@ -42,6 +42,8 @@ def first_failure_finding(
     if left:
         who = f"{ranks_text(left)} on {join_some(ranks.hosts_of(left), MAX_HOSTS_NAMED)}"
         advice = advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
+    elif known := re.findall(r"^rank \d+ had ended before \(.+\)$", first.traceback, re.MULTILINE):
+        advice = advice.replace(LEFT_FIRST, "; ".join(known))
     logs = f"distconsole logs {ranks.run}" + (f" --rank {first.rank}" if first.of_rank else "")
     error = first.error or f"exit code {first.exit_code}"
     if len(error) > MAX_SUMMARY_CHARS:

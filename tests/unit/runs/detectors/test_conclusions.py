@@ -278,6 +278,9 @@ def test_of_many_that_left_first_the_rest_is_counted() -> None:
     hint = first_failure_finding(ranks, first, tuple(range(9)), 0.0).hint
     said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 more on a, b, c, d and 1 more left first"
     assert hint.startswith(said)
+    known = "rank 3 had ended before (exited with code 0)"
+    first = structs.replace(first, traceback=f"Traceback\nBroken pipe\n{known}")
+    assert first_failure_finding(ranks, first, (), 0.0).hint.startswith(f"{known}: look for")
 
 
 GUESSES = [
