@@ -445,7 +445,12 @@ def test_the_headline_of_what_torch_only_passes_on_is_what_was_raised(
 
 STARTER = """
 import os, subprocess, sys
+from multiprocessing import get_context
 from distconsole_training import report
+
+def breaks():
+    report(step=0, loss=1.0)
+    raise ConnectionResetError("by peer")
 
 RANK = "from distconsole_training import report; import os, time; report(step=0, loss=1.0); "
 BROKEN = "raise ConnectionResetError('by peer')"
@@ -463,6 +468,12 @@ for rank, end in enumerate(sys.argv[1:-2]):
             os._exit(0)
         os.waitpid(child, 0)
         continue
+    if end == "Process":
+        os.environ["RANK"] = str(rank)
+        other = get_context("fork").Process(target=breaks)
+        other.start()
+        other.join()
+        continue
     if end == "bash":
         words = [sys.executable, RANK + "os.kill(os.getpid(), 9)"]
         subprocess.call(["bash", "-c", '"$0" -c "$1" & wait $!', *words], env={**os.environ, "RANK": str(rank)})
@@ -477,29 +488,30 @@ if lives:
 sys.exit('hides' not in sys.argv)
 """
 KILLED, LEFT = "os.kill(os.getpid(), 9)", "os._exit(3)"
-BROKEN = (8, 1, "ConnectionResetError: by peer")
+ERROR, WELL = "ConnectionResetError: by peer", "exited with code 0"
 
 
 @pytest.mark.parametrize(
-    ("ends", "blamed"),
+    ("ends", "blamed", "before"),
     [
-        ((KILLED, "left", ""), (0, 137, "killed by SIGKILL")),
-        ((LEFT, "left", ""), (0, 3, "exited with code 3")),
-        (("pass", KILLED, "left", "lives"), (1, 137, "killed by SIGKILL")),
-        ((KILLED, "taken", ""), (0, 1, VANISHED)),
-        (("bash", "taken", ""), (0, 137, "killed by SIGKILL")),
-        (("pass", "left", ""), BROKEN),
-        (("pass", "taken", "lives"), BROKEN),
-        (("fork", "taken", ""), BROKEN),
-        ((KILLED, KILLED, "left", ""), BROKEN),
-        ((KILLED, "left", "hides"), (0, 0, "killed by SIGKILL")),
-        (("pass", "left", "hides"), (8, 0, "ConnectionResetError: by peer")),
+        ((KILLED, "left", ""), (0, 137, "killed by SIGKILL"), {}),
+        ((LEFT, "left", ""), (0, 3, "exited with code 3"), {}),
+        (("pass", KILLED, "left", "lives"), (1, 137, "killed by SIGKILL"), {}),
+        ((KILLED, "taken", ""), (0, 1, VANISHED), {}),
+        (("bash", "taken", ""), (0, 137, "killed by SIGKILL"), {}),
+        (("pass", "left", ""), (8, 1, ERROR), {0: WELL}),
+        (("pass", "taken", "lives"), (8, 1, ERROR), {0: VANISHED}),
+        (("os._exit(0)", "Process", "left", ""), (0, 1, ERROR), {0: WELL}),
+        (("fork", "taken", ""), (8, 1, ERROR), {}),
+        ((KILLED, KILLED, "left", ""), (8, 1, ERROR), {0: VANISHED, 1: "killed by SIGKILL"}),
+        ((KILLED, "left", "hides"), (0, 0, "killed by SIGKILL"), {}),
+        (("pass", "left", "hides"), (8, 0, ERROR), {}),
     ],
 )
 def test_a_rank_that_ended_without_a_word_is_blamed_for_a_broken_connection(
-    runner: Runner, ends: tuple[str, ...], blamed: tuple[int, int, str]
+    runner: Runner, ends: tuple[str, ...], blamed: tuple[int, int, str], before: dict[int, str]
 ) -> None:
-    """But none that the script killed behind it, or that may have ended well, and none of several."""
+    """But none that the script killed behind it, or that may have ended well, and none of several: these are named."""
     ended = runner.watched(STARTER, arguments=ends)
     rings, errors, log = (str(ended.folder / name) for name in ("rings", "errors", "err"))
     Path(log).write_text(ended.err)
@@ -512,3 +524,6 @@ def test_a_rank_that_ended_without_a_word_is_blamed_for_a_broken_connection(
     found = find_failure(parsed, starter, errors, None, count_kills())
     assert find_hidden(parsed, starter, errors) == (blamed[::2] if found is None else None)
     assert found is None or (found.rank, found.exit_code, found.error) == blamed
+    seen = "" if found is None else found.traceback
+    told = re.findall(r"^rank (\d) had ended before \((.+)\)$", seen, re.MULTILINE)
+    assert {int(rank): words for rank, words in told} == before

@@ -14,8 +14,9 @@ from distconsole.config.paths import runs_dir
 from distconsole.model.events import Narration, RunListed, RunsCompared
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Attach, Compare, Run, Runs, Where
-from distconsole.model.run_events import RunEvent, RunFinding, Window
+from distconsole.model.run_events import LogLine, RunEvent, RunFinding, Window
 from distconsole.operations import SessionSource, perform
+from distconsole.operations.control import StopReason
 from distconsole.operations.stored.history import open_kept
 from distconsole.runs.replay.recording import Recording
 from distconsole.runs.store.store import RunStore
@@ -68,6 +69,14 @@ def test_two_runs_are_replayed_and_compared(
             told.append([event for event in run.events if isinstance(event, RunEvent)])
     _replay(told[1])
     _compare(standing_sessions)
+    endless = Run(str(job), ("--wait", "9"), nproc="1", name="endless")
+    with Operator(endless, standing_sessions) as run:
+        run.see(LogLine)
+        made = list(perform(Compare(("quick", "endless")), standing_sessions))[-1]
+        assert isinstance(made, RunsCompared)
+        assert made.comparison.words[0] == "A succeeded, B goes on"
+        run.control.stop(StopReason.INTERRUPT)
+        run.finish()
 
 
 def _replay(told: list[RunEvent]) -> None:

@@ -114,12 +114,13 @@ def test_a_rank_that_is_slow_to_end_is_blamed_not_its_victim(tmp_path: Path) -> 
         assert (verdict["exit_code"], verdict["first_failure"]["rank"]) == (41, 1)
 
 
-def test_a_rank_whose_end_is_read_behind_its_victims_is_blamed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("grace", [0, 10])
+def test_a_rank_whose_end_is_read_behind_its_victims_is_blamed(tmp_path: Path, grace: int) -> None:
     """The kernel hands out the ends of children in the order of their starts."""
     text = (
         "trap 'echo ConnectionResetError >&2; exit 1' USR1; echo up; while :; do sleep 0.01; done"
     )
-    with StartedRun(tmp_path, ["sh", "-c", text], ranks_per_node=2) as run:
+    with StartedRun(tmp_path, ["sh", "-c", text], ranks_per_node=2, grace=grace) as run:
         shim = run.shims[0]
         wait_until("its trap", lambda: shim.log(0))
         pids = [shim.pid(rank) for rank in range(2)]

@@ -155,6 +155,11 @@ class Process:
         for name, reached_ns in self._phases:
             recorder.phase(name, reached_ns)
         self._phases.clear()
+        if "multiprocessing.util" in sys.modules and not self._trusts_environment:
+            from multiprocessing import parent_process, util
+
+            if parent_process() is not None:
+                util.Finalize(None, note_printed, exitpriority=1 << 30)  # the first of them
 
 
 def _start() -> tuple[int, int, bool]:
@@ -185,6 +190,13 @@ def _note(error: BaseException, time_ns: int) -> None:
     finally:
         os.close(descriptor)
     os.rename(path + ".new", path)
+
+
+def note_printed() -> None:
+    """Note the exception that ends a child of multiprocessing, which prints it itself, behind its finalizers."""
+    error = sys.exc_info()[1]
+    if isinstance(error, Exception):
+        note(error, time.time_ns())
 
 
 def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:

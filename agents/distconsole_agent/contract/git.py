@@ -30,7 +30,7 @@ def ask_git(folder: str, *words: str, codes: tuple[int, ...] = (0,), seconds: fl
 
 
 def is_changed(folder: str, seconds: float = 10) -> bool | None:
-    """Return True if tracked files differ from the commit; None if a filter of the repository would have to run."""
+    """Return True if tracked files differ from the commit, also those of submodules; None if a filter of the repository would have to run."""
     status = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
     # Git compares a file by the program that a filter names; those of the person's own settings may run.
     # Only Git 2.26 and later shows the file of each.
@@ -41,4 +41,10 @@ def is_changed(folder: str, seconds: float = 10) -> bool | None:
         ]
         if not {"local", "worktree"}.isdisjoint(scopes):
             return None
-    return bool(ask_git(folder, *status, seconds=seconds).strip())
+    if ask_git(folder, *status, seconds=seconds).strip():
+        return True
+    entries = ask_git(folder, "ls-files", "-z", "--stage", ":/", seconds=seconds).split("\0")
+    links = (entry.partition("\t")[2] for entry in entries if entry.startswith("160000 "))
+    submodules = (os.path.join(folder, link) for link in links)
+    inside = {is_changed(each, seconds) for each in submodules if os.path.exists(f"{each}/.git")}
+    return True if True in inside else None if None in inside else False

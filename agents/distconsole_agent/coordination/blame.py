@@ -42,6 +42,9 @@ BY_ENGINE = ", perhaps by mpirun"
 ENDED_EARLY = "mpirun ended, and rank"
 """First words of the failure of an mpirun that exits with 0 before its ranks: Open MPI 5 does so when it loses a daemon."""
 
+ENDED_BEFORE = " had ended before ("
+"""In the last lines of a traceback that follows from a rank's end, which is no failure or not known to be one."""
+
 NODE_LOST = ", after a node was lost"
 """Appended to the error of a rank that was ended with its round of an elastic job, after a node was lost."""
 
@@ -188,7 +191,8 @@ def first_failure(evidence: Evidence) -> Failure | None:
         and _correct_time(evidence, failure) <= latest
     )
     disagreements = (failure for failure in in_order if _DISAGREEMENT.search(failure.error))
-    return next(causes, next(disagreements, in_order[0]))
+    knowing = (failure for failure in in_order if ENDED_BEFORE in failure.traceback)
+    return next(causes, next(disagreements, next(knowing, in_order[0])))
 
 
 def is_consequence(error: str, traceback: str) -> bool:

@@ -194,11 +194,6 @@ class RankStates:
             rank.pid, rank.started_ns = pid if self.engine_ranks else None, t_ns
         return [self._change(rank, "starting", t_ns / 1e9) for rank in begun]
 
-    @property
-    def ended_well(self) -> bool:
-        """Whether processes of the plan have ended, and none of them badly."""
-        return self.last_exit == (0, 0)
-
     def begin_again(self) -> None:
         """Reset for a restart: all processes of these ranks have ended and new ones will start."""
         self.stopping = False
@@ -343,7 +338,7 @@ class RankStates:
     def lose(self, t: float) -> list[Entry]:
         """End every living rank: its shim is gone, and the remaining processes have been killed."""
         lost = [rank for rank in self if rank.alive and not self.is_nobody(rank)]
-        return [self._change(rank, "failed", t, {"t_ns": int(t * 1e9)}) for rank in lost]
+        return [self._change(rank, "killed", t, {"t_ns": int(t * 1e9)}) for rank in lost]
 
     def is_nobody(self, rank: TrackedRank) -> bool:
         """Return whether no process took a planned number, while others took unplanned ones.

@@ -241,9 +241,8 @@ class SourceCollector:
                 # Output and records of a process come before its end.
                 one = event.rank if kind in ("exited", "failed") else None
                 over = kind in ("ended", "attempt")
-                well = self.ranks.ended_well if over else kind == "exited" and not event.exit_code
                 final = kind != "attempt"
-                self._take_everything(now, one, event.t_ns, over=over, final=final, well=well)
+                self._take_everything(now, one, event.t_ns, over=over, final=final)
             if kind == "attempt":
                 self._commit()  # the rings go now
             if kind == "ended":
@@ -277,7 +276,6 @@ class SourceCollector:
         *,
         over: bool = True,
         final: bool = True,
-        well: bool = False,
     ) -> None:
         """Take all that a rank (or all ranks) left until it ended, in batches of bounded size.
 
@@ -287,8 +285,7 @@ class SourceCollector:
         only = rank if self.ranks.engine_ranks else None
         numbered = None if only is None else self.ranks.numbers_of(only)
         self._entries += self._recorders.drain(numbered, ended_ns=ended_ns, everybody=rank is None)
-        unsaid = "killed" if not well else "exited" if rank is None else ""
-        self._take_vanished(self._wall_ns() / 1e9, unsaid, only)
+        self._take_vanished(self._wall_ns() / 1e9)
         while ends := self._logs.take_ends(now, self._t(), only, over=over, final=final):
             self._entries += ends
             self._commit()
@@ -305,12 +302,8 @@ class SourceCollector:
         self.roll.watch()
         self._take_vanished(now_ns / 1e9)
 
-    def _take_vanished(self, t: float, unsaid: str = "", starter: int | None = None) -> None:
-        """Take the ends of processes that the shim did not start.
-
-        multiprocessing ends a forked child by ``os._exit``, without exit handlers: its parent's end shows how.
-        ``unsaid`` is the state of such a child of ``starter`` (None: of any), empty while its parent lives.
-        """
+    def _take_vanished(self, t: float) -> None:
+        """Take the ends of processes that the shim did not start: without an exception, how is not known."""
         gone = [
             (number, own_pid, header)
             for number, own_pid, header in self._recorders.gone()
@@ -322,13 +315,8 @@ class SourceCollector:
             return
         raised = {each.pid for each in read_raised(self._errors, past=True)}
         for number, own_pid, header in gone:
-            state = "failed" if own_pid in raised else "exited" if header.finished else "killed"
-            if state == "killed" and header.is_child:
-                rank = self.ranks.get(number)
-                of_it = starter is None or (rank is not None and rank.starter == starter)
-                state = unsaid if of_it else ""
-            if state:
-                self._entries += self.ranks.vanished(number, header.pid, state, t)
+            state = "failed" if own_pid in raised else "exited"
+            self._entries += self.ranks.vanished(number, header.pid, state, t)
 
     def _shim_is_gone(self) -> bool:
         path = os.path.join(self._folder, "shim.pid")

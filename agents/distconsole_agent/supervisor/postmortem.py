@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from distconsole_agent.contract.runspec import OWN_WORLDS, TORCHRUN, RunSpec
 from distconsole_agent.coordination.blame import (
+    ENDED_BEFORE,
     MAX_ERROR_CHARS,
     MAX_TRACEBACK_CHARS,
     Failure,
@@ -106,29 +107,49 @@ def find_failure(
         retried = raised is not None and raised.retried and not spec.max_restarts
         if raised is None or retried or raised.t_ns >= stopped_ns:
             return None
-    if raised is not None and spec.rings is not None and not (of_rank or rank.script):
-        silent = _find_silent_end(rank, raised, errors_dir, spec.rings)
-        if silent is not None:
-            return _blame_silent(spec, rank, raised.t_ns, kills, *silent)
-    return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
+    seen = raised
+    if of_rank:  # of ranks that a script spawns the one that its exception names
+        notes = failures.read_raised(errors_dir)
+        seen = next((each for each in notes if each.rank == number >= 0), None)
+    if raised is None or seen is None or spec.rings is None or rank.script:
+        return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
+    earlier = _find_earlier_ends(seen, errors_dir, spec.rings)
+    silent = _find_silent_end(rank, earlier)
+    if silent is not None:
+        return _blame_silent(spec, rank, raised.t_ns, kills, *silent)
+    failure = _make_failure(spec, rank, ended, raised, stopped_ns, kills)
+    lines = [
+        f"rank {header.rank}{ENDED_BEFORE}{_describe_status(status, for_memory=False)})"
+        for header, status in earlier[:8]  # the traceback has to stay
+    ]
+    return failure._replace(traceback="\n".join(filter(None, (failure.traceback, *lines))))
+
+
+def _find_earlier_ends(
+    raised: failures.Raised, errors_dir: str, rings: str
+) -> list[tuple[Header, int]]:
+    """Return ranks that had ended without an exception before ``raised``, and their wait status (-1 if unknown).
+
+    Empty unless that exception reads like a consequence.
+    """
+    if not raised.ended or not _reads_like_consequence(raised):
+        return []
+    noted = {each.pid for each in failures.read_raised(errors_dir)}
+    return [
+        (header, raised.ended[header.pid])
+        for _, header in sorted(_last_headers(rings).items())
+        if header.pid in raised.ended and header.pid not in noted
+    ]
 
 
 def _find_silent_end(
-    rank: RankProcess, raised: failures.Raised, errors_dir: str, rings: str
+    rank: RankProcess, earlier: list[tuple[Header, int]]
 ) -> tuple[int, int] | None:
-    """Return rank and wait status (-1 if unknown) of the one rank that had ended without an exception before ``raised``.
-
-    None unless that exception reads like a consequence, or if there are several: the script may have killed one.
-    """
-    if not raised.ended or not _reads_like_consequence(raised):
-        return None
-    noted = {each.pid for each in failures.read_raised(errors_dir)}
+    """Return rank and wait status of the one that did not end well; None if there are several: the script may have killed one."""
     ends = [
-        (header, status)
-        for header in _last_headers(rings).values()
-        if header.pid not in noted
-        for status in (raised.ended.get(header.pid, 0),)
-        if status > 0 or (status < 0 and not header.finished)
+        (each, status)
+        for each, status in earlier
+        if status > 0 or (status < 0 and not each.finished)
     ]
     if len(ends) != 1:
         return None
@@ -162,7 +183,8 @@ def find_hidden(spec: RunSpec, rank: RankProcess, errors_dir: str) -> tuple[int,
         header = last.get(raised.rank)
         if header is None or not header.pid == raised.pid != rank.inner:
             continue  # of no rank, or that rank was started again
-        silent = _find_silent_end(rank, raised, errors_dir, spec.rings)
+        earlier = _find_earlier_ends(raised, errors_dir, spec.rings)
+        silent = _find_silent_end(rank, earlier)
         if silent is None:
             return raised.rank, raised.error
         culprit, status = silent

@@ -97,6 +97,8 @@ class Teardown:
         if self._kill_at is None:
             self._kill_at = kill_at
             self.begun_ns = steady.now_ns()
+            ranks = ((rank.pid, read_process(rank.pid)) for rank in self._ranks.alive)
+            self.over = {pid for pid, stat in ranks if stat and stat.is_over}
             if grace_seconds > 0 and not self.told:
                 self._terminate()
         elif kill_at < self._kill_at:
@@ -186,10 +188,8 @@ class Teardown:
     def _terminate(self) -> None:
         """Each process gets one SIGTERM; a stopped one is continued, or it could not act on it."""
         spared = self.spared() | self._around_containers() | self._ending
-        ranks = {rank.pid: read_process(rank.pid) for rank in self._ranks.alive}
-        groups = ranks.keys() - spared
+        groups = {rank.pid for rank in self._ranks.alive} - spared
         found = proctree.descendants(os.getpid()).items()
-        self.over = {pid for pid, stat in ranks.items() if stat and stat.is_over}
         self.terminated |= {pid for pid, stat in found if not stat.is_over and pid not in spared}
         for pgid in groups:
             if proctree.send_group(pgid, signal.SIGTERM):

@@ -26,6 +26,8 @@ class RankState(StrEnum):
     FAILED = "failed"
     KILLED = "killed"
     STALLED = "stalled"
+    LOST = "lost"
+    """Its host was lost: whether it lives, or how it ended, is not known."""
 
 
 class EndState(StrEnum):

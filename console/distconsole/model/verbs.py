@@ -196,7 +196,7 @@ VERBS: Mapping[type, Verb] = {
         examples=("show last", "show last --fail-if 'step_ms > 1.1 * median(step_ms)'"),
     ),
     ask.Compare: Verb(
-        "compare", "stored.compare.compare_runs", ("store",), "compare", group=Group.PAST,
+        "compare", "stored.compare.compare_runs", ("sessions", "store"), "compare", group=Group.PAST,
         examples=("compare last train-1123-89c0dd", "compare big small --json"),
     ),
     ask.Logs: Verb(

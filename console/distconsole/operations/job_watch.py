@@ -150,20 +150,17 @@ class Followed:
                 yield from self._compare()
                 for log in news.logs:
                     yield from self._lines(host, log)
+            case HostStatus() if news.reachable is (host in self._lost):
+                self._lost ^= {host}
+                why = "" if news.reachable else news.detail or ""
+                yield LinkChanged(
+                    t=time.time(), run=self._run, host=host, connected=news.reachable, reason=why
+                )
             case HostStatus():
-                yield from self._link(host, news)
+                return  # as before
             case samples:
                 for sample in samples:
                     yield self._of_job(sample)
-
-    def _link(self, host: str, news: HostStatus) -> Iterator[LinkChanged]:
-        """Yield that a host is lost, or there again; not that it is there as before."""
-        if news.reachable is (host in self._lost):
-            self._lost ^= {host}
-            why = "" if news.reachable else news.detail or ""
-            yield LinkChanged(
-                t=time.time(), run=self._run, host=host, connected=news.reachable, reason=why
-            )
 
     def _compare(self) -> Iterator[RankChanged]:
         jobs = {found.key: found for found in join_surveys(self._surveys)}

@@ -150,6 +150,8 @@ def _condition(timeline: RunTimeline, now: float, figures: Present) -> Health:
     failed = [v for v in gone if v.state is RankState.FAILED and v.rank not in timeline.outlived]
     if failed:
         return Health(Tone.BAD, "failed", f"rank {min(view.rank for view in failed)} failed")
+    if gone and not figures.living:
+        return Health(Tone.NOTE, "ended", "all ranks have ended, and the run goes on")
     if timeline.lost_hosts:
         lost_hosts = timeline.lost_hosts
         since = span_text(now - min(timeline.links[host].t for host in lost_hosts))

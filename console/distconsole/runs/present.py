@@ -220,7 +220,7 @@ def present(timeline: RunTimeline, now: float) -> Present:
     idle, unseen = seen[Sight.IDLE], seen[Sight.UNSEEN]
     of_now = [each for each in steps if each is not None]
     known = any(view.windows for view in timeline.ranks.values())
-    known = known and bool(steps or idle or not unseen)
+    known = known and bool(steps or idle or over)
     slow = [each for each in timeline.stragglers.slow.values() if each.rank in timeline.ranks]
     slow = [each for each in slow if each.rank not in others]
     slow.sort(key=lambda each: (-each.excess_ms, each.rank))

@@ -301,7 +301,7 @@ class RunReducer:
         for rank, last in sorted(self._ranks.living.items()):
             host = self._ranks.hosts[rank]
             if host in hosts:
-                yield from self._rank_is(host, last, RankState.KILLED, t)
+                yield from self._rank_is(host, last, RankState.LOST, t)
 
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
         known_on = self._ranks.hosts.get(entry.rank, host)

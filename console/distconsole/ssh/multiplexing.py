@@ -208,7 +208,11 @@ class MultiplexedChannel(PipeChannel):
     def recv(self, max_bytes: int, timeout: float) -> bytes:
         data = super().recv(max_bytes, timeout)
         if not data and self.exit_code(ANSWER_SECONDS / 5) is None and self._is_over:
-            self._see_master()
+            try:  # if the connection stands, the command alone has ended
+                with closing(ControlSocket(self._path)) as control:
+                    control.check()
+            except LinkLostError:
+                raise LinkLostError(f"the connection to {self._peer} ended") from None
         return data
 
     def exit_code(self, timeout: float) -> int | None:
@@ -223,11 +227,3 @@ class MultiplexedChannel(PipeChannel):
     def close(self) -> None:
         super().close()
         self._control.close()
-
-    def _see_master(self) -> None:
-        """Return if the connection stands, so that the command alone has ended; raises LinkLostError."""
-        try:
-            with closing(ControlSocket(self._path)) as control:
-                control.check()
-        except LinkLostError:
-            raise LinkLostError(f"the connection to {self._peer} ended") from None

@@ -415,7 +415,9 @@ def _split_words(text: str, here: ConfigPlace) -> list[str]:
 
 
 def _keeps_lines(path: str) -> bool:
-    return not Path(path).is_char_device()
+    """Return whether keys can be added: /dev/fd/N, as of a shell's ``<(…)``, is another file in each process."""
+    file, of_process = Path(path), path.startswith(("/dev/fd/", "/dev/std", "/proc/"))
+    return not of_process and (file.is_file() or not file.exists())
 
 
 def _connection_hash(tokens: dict[str, str], jump: str) -> str:

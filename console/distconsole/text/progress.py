@@ -49,10 +49,9 @@ class Bar:
 def alike(lines: Iterable[LogLine], *, fold: bool) -> list[Bar]:
     """Return ``lines`` (the transient ones that stand there) as bars, by rank; folded if asked."""
     groups: dict[object, list[LogLine]] = {}
-    by_rank = sorted(
-        lines, key=lambda line: (-1 if line.rank is UNSET else line.rank, line.host, line.stream)
-    )
-    for line in by_rank:
+    for line in sorted(
+        lines, key=lambda each: (-1 if each.rank is UNSET else each.rank, each.host, each.stream)
+    ):
         key = (line.stream, _shape(line.line)) if fold else id(line)
         groups.setdefault(key, []).append(line)
     return [_bar(group) for group in groups.values()]

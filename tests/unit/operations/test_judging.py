@@ -71,7 +71,7 @@ def test_one_line_fails_a_run_with_a_slow_rank() -> None:
     heading, row = out.splitlines()
     assert heading.split() == ["rank", "host", "state", "step_ms.p95_run"]
     # The host never told how its ranks ended; the run has: followed live, it is said alike.
-    assert row.split() == ["3", "a", "killed", "23.0", "ms"]
+    assert row.split() == ["3", "a", "lost", "23.0", "ms"]
     assert f"{SLOW}: 1 of 4 ranks, 1 unknown" in err
     assert told(f"show even-1 --fail-if '{SLOW}'") == (0, "", f"{SLOW}: none of 4 ranks\n")
 

@@ -60,6 +60,13 @@ def test_one_silent_rank_is_named_with_its_host_and_since_when() -> None:
     assert line.startswith("rank 5 on h5 has not finished a step for 42 s: 3 ranks")
 
 
+def test_a_run_whose_ranks_have_ended_is_neither_healthy_nor_slow() -> None:
+    ended = [rank_is(rank, RankState.EXITED) for rank in (0, 1)]
+    line = said(window(0), window(1), *ended, now=T + 9)
+    assert line.startswith("all ranks have ended, and the run goes on: 2 ranks")
+    assert "0 samples/s" not in line
+
+
 def test_several_silent_ranks_are_counted_and_the_one_least_far_is_named() -> None:
     line = said(window(0), window(1, T - 30), window(5, T - 42, step=41))
     assert line.startswith("rank 5 on h5 has not finished a step for 42 s (and 1 more):")
@@ -336,7 +343,7 @@ def test_ranks_that_start_anew_have_no_figures_of_the_attempt_before() -> None:
 
 def test_ranks_that_are_gone_make_nothing() -> None:
     line = said(*going(0), *going(1), rank_is(0, RankState.FAILED), rank_is(1, RankState.KILLED))
-    assert line == "rank 0 failed: 2 ranks, 0 samples/s, step –"
+    assert line == "rank 0 failed: 2 ranks, – samples/s, step –"
 
 
 def test_the_step_of_the_line_is_the_mean_of_the_ranks() -> None:

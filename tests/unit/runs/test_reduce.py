@@ -608,7 +608,7 @@ def test_the_ranks_of_a_lost_host_are_over_and_its_end_is_not_awaited() -> None:
     (finding,) = only(told, RunFinding)
     assert (finding.check, finding.hosts) == ("run.node_lost", ("b",))
     (rank,) = only(told, RankChanged)
-    assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.KILLED)
+    assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.LOST)
     assert feed("b", "state", rank=1, local_rank=0, pid=7, state="stalled") == []
     assert feed.window(1, host="b") == []
     assert feed("b", "verdict", state="lost", exit_code=1) == []
@@ -620,7 +620,7 @@ def test_the_ranks_of_a_lost_host_are_over_and_its_end_is_not_awaited() -> None:
 def test_a_lost_host_that_ends_the_run_is_waited_for() -> None:
     feed = Feed("a", "b")
     feed("b", "state", rank=1, local_rank=0, pid=7, state="running")
-    assert [each.state for each in only(lose(feed, "b", "fail"), RankChanged)] == ["killed"]
+    assert [each.state for each in only(lose(feed, "b", "fail"), RankChanged)] == ["lost"]
     feed("a", "verdict", state="failed", exit_code=1)
     assert only(feed("a", "end", state="failed", exit_code=1, seconds=1.0), RunEnded) == []
     assert only(feed("b", "end", state="lost", exit_code=1, seconds=1.0), RunEnded)
@@ -659,7 +659,7 @@ def test_no_rank_stays_running_for_ever_on_a_host_that_never_tells_its_end() -> 
     feed("a", "end", state="failed", exit_code=1, seconds=1.0)
     last = list(feed.reducer.lost_for_good(feed.t))
     (rank,) = only(last, RankChanged)
-    assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.KILLED)
+    assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.LOST)
     assert isinstance(last[-1], RunEnded)
 
 

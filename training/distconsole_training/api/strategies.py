@@ -38,7 +38,7 @@ class Autocast(nn.Module):  # type: ignore[misc]  # torch is not needed for chec
     def forward(self, *args: Any, **options: Any) -> Any:
         with torch.autocast(self._device_type, dtype=self._dtype):
             answer = self.module(*args, **options)
-        return map_tensors(_in_float32, answer)
+        return map_tensors(lambda each: each.float() if each.is_floating_point() else each, answer)
 
 
 class Settings(NamedTuple):
@@ -325,7 +325,3 @@ def _scaler_for(precision: str, device: torch.device) -> Any:
     if is_needed and device.type != "cuda":
         raise ValueError(f"precision='fp16' on {device.type} needs torch 2.3 or newer: use bf16")
     return torch.cuda.amp.GradScaler(enabled=is_needed)
-
-
-def _in_float32(answer: torch.Tensor) -> torch.Tensor:
-    return answer.float() if answer.is_floating_point() else answer

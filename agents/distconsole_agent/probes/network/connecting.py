@@ -78,20 +78,19 @@ def connect(
             answered.
     """
     timeout = bounded(timeout_seconds, 0.05, 60.0)
-    wanted = [_read_target(item, str(index), pings) for index, item in enumerate(targets)]
+    wanted = [
+        ConnectTarget(
+            read.text({"id": str(index), **item}, "id"),
+            read.text(item, "address"),
+            read.whole(item, "port", 0, 1, 65535),
+            read.whole(item, "pings", pings, 0, MAX_PINGS),
+            item.get("bulk") is True,
+        )
+        for index, item in enumerate(targets)
+    ]
     ends = time.monotonic() + seconds * 0.9
     results = look_at_once(lambda each: _try(each, secret, timeout, ends), wanted, MAX_AT_ONCE)
     return {"results": results}
-
-
-def _read_target(item: Arguments, number: str, pings: int) -> ConnectTarget:
-    return ConnectTarget(
-        read.text({"id": number, **item}, "id"),
-        read.text(item, "address"),
-        read.whole(item, "port", 0, 1, 65535),
-        read.whole(item, "pings", pings, 0, MAX_PINGS),
-        item.get("bulk") is True,
-    )
 
 
 def _try(target: ConnectTarget, key: bytes, timeout: float, ends: float) -> dict[str, object]:

@@ -70,7 +70,7 @@ def look(
     answer, trouble = _run(job, ranks_interpreter(shell, env), seconds * SHARE)
     if trouble and answer is None:
         own = {**job, "imports": False}
-        env.pop("PYTHONHOME", None)
+        env = {name: env[name] for name in env.keys() - {"PYTHONHOME", "PYTHONPLATLIBDIR"}}
         answer, _ = _run(own, Interpreter(env=env), seconds * (1 - SHARE))
     late = {"error": "did not answer in time", "late": True}
     parts: dict[str, object] = dict.fromkeys(PARTS)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from distconsole.checks.facts.evidence import by_key
 from distconsole.checks.facts.jobs import RankReport
@@ -252,7 +251,14 @@ def _run_ranks(
         launcher,
         "gloo" if by_torch else "mpi",
         tuple(_change_host(context, host, change.get(host.name, HostCure())) for host in hosts),
-        {**_work(len(hosts), seconds), "linked": linked},
+        {
+            "seed": secrets.randbelow(1 << 30),
+            "timeout_seconds": seconds,
+            "world_size": len(hosts),
+            "cases": [case("all_reduce", "float32", count, 0) for count in ELEMENTS],
+            "sweep": None,
+            "linked": linked,
+        },
         seconds,
         env_of(context),
         change,
@@ -271,16 +277,6 @@ def _change_host(context: CheckContext, host: Host, change: HostCure) -> Host:
     setup = join_setup(host.setup, change)
     host = replace(host, slots=1, python=python_of(context, host), setup=setup)
     return replace(host, nic=change.nic, address=None) if change.nic else host
-
-
-def _work(world: int, seconds: float) -> dict[str, Any]:
-    return {
-        "seed": secrets.randbelow(1 << 30),
-        "timeout_seconds": seconds,
-        "world_size": world,
-        "cases": [case("all_reduce", "float32", count, 0) for count in ELEMENTS],
-        "sweep": None,
-    }
 
 
 def judge_ranks(

@@ -237,15 +237,18 @@ def _commit(root: Path, paths: Iterable[str]) -> str:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             head = ask_git(str(root), "rev-parse", "--verify", "HEAD").strip()
             change = "-unknown"
-            change = _change(root, map(PurePosixPath, paths))
+            changes = {{True: "-dirty", False: "", None: "-unknown"}[is_changed(str(root))]}
+            changes |= _changes(root, map(PurePosixPath, paths))
+            change = "-dirty" if "-dirty" in changes else max(changes)
     return head + change
 
 
-def _change(root: Path, paths: Iterable[PurePosixPath]) -> str:
+def _changes(root: Path, paths: Iterable[PurePosixPath]) -> set[str]:
+    """Return the changes in ``paths`` that Git does not report: files that it does not track, or not compare."""
     listed = ask_git(str(root), "ls-files", "-v", "-z", "--cached").split("\0")
     tags = {entry[2:]: entry[:1] for entry in listed}
     submodules = defaultdict[PurePosixPath, list[PurePosixPath]](list)
-    changes = {""}
+    changes = set[str]()
     for path in paths:
         known = next((each for each in (path, *path.parents) if str(each) in tags), None)
         if known is None:
@@ -254,9 +257,7 @@ def _change(root: Path, paths: Iterable[PurePosixPath]) -> str:
             submodules[known].append(path.relative_to(known))
         elif tags[str(path)] in "hsS":  # assume-unchanged, skip-worktree: Git does not compare it
             changes |= {"-unknown"}
-    changes |= {_change(root / folder, inside) for folder, inside in submodules.items()}
-    changes.add({True: "-dirty", False: "", None: "-unknown"}[is_changed(str(root))])
-    return "-dirty" if "-dirty" in changes else max(changes)
+    return changes.union(*(_changes(root / each, inside) for each, inside in submodules.items()))
 
 
 def _is_bulk(folder: os.DirEntry[str]) -> bool:

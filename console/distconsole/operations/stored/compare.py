@@ -12,7 +12,9 @@ from distconsole.formats.settings import Facts, settings_of_run
 from distconsole.model.comparison import LETTERS
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, RunsCompared
-from distconsole.model.requests import Compare
+from distconsole.model.requests import Compare, Where
+from distconsole.operations.sessions import SessionSource
+from distconsole.operations.stored.history import fetch_news
 from distconsole.operations.watching import decode_request
 from distconsole.runs.compare.figures import Compared, RunStatistics, compare, curves_of
 from distconsole.runs.store.planned import reducer_of, stored_plan
@@ -21,8 +23,10 @@ from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events, summarise
 
 
-def compare_runs(request: Compare, store: RunStore) -> Iterator[Event]:
+def compare_runs(request: Compare, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     """Read the runs, say how far that is, and compare them with the first.
+
+    Of a run without an end its hosts are asked for what is new, and whether it goes on.
 
     Raises UsageError if they are fewer than two or more than eight, or one is named twice;
     RunNotFoundError if there is no such run.
@@ -40,11 +44,17 @@ def compare_runs(request: Compare, store: RunStore) -> Iterator[Event]:
     for place, run in enumerate(runs):
         yield Narration(text=f"reading {LETTERS[place]}, {run}")
         with store.open(run) as run_file:
-            read.append(_read(run_file))
+            record = run_file.record()
+        state = ""
+        if not record.end:
+            state = yield from fetch_news(record, Where(), sessions, store)
+        with store.open(run) as run_file:
+            read.append(_read(run_file, state))
     yield RunsCompared(comparison=compare(read), curves=curves_of(read))
 
 
-def _read(run_file: RunFile) -> Compared:
+def _read(run_file: RunFile, state: str) -> Compared:
+    """Return what is known of a run; ``state`` by its hosts, or nothing."""
     statistics, record = RunStatistics(), run_file.record()
     reducer = reducer_of(record)
     statistics.timeline.share(reducer.stragglers)
@@ -58,4 +68,7 @@ def _read(run_file: RunFile) -> Compared:
     settings = settings_of_run(
         stored_plan(record), decode_request(record), facts, statistics.gpu_names
     )
-    return Compared(summarise(record, statistics.timeline), statistics, settings)
+    summary = summarise(record, statistics.timeline)
+    if state and summary.state == "unknown":
+        summary = msgspec.structs.replace(summary, state=state)
+    return Compared(summary, statistics, settings)

@@ -125,7 +125,7 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
         yield RunShown(summary=summary_of_known(find_known(known, request.run, store.words())))
         return
     if not record.end:
-        state = yield from _fetch_news(record, request.where, sessions, store)
+        state = yield from fetch_news(record, request.where, sessions, store)
     elif request.where.names_hosts or at_hand(sessions):
         yield from ask_late(record, request.where, sessions, store)
     with store.open(record.run) as run_file:
@@ -136,7 +136,7 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     yield RunShown(summary=summary)
 
 
-def _fetch_news(
+def fetch_news(
     record: RunRecord, where: Where, sessions: SessionSource, store: RunStore
 ) -> Generator[Event, None, str]:
     """Store the news of the hosts of a run without an end; return its state by the hosts, or nothing."""

@@ -138,7 +138,6 @@ class RunStatistics:
         for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
             series = self.along[axis].setdefault(name, Series())
             if axis == "seconds" and len(series) > 1:
-                # A gap far longer than that between the last two values.
                 usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
                 if not is_fresh(series.xs[-1], x, usual_ms):
                     series.interrupt(x)

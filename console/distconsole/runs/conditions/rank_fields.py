@@ -105,7 +105,7 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field(
             "state",
             lambda row: row.view.state.value,
-            "starting, running, exited, failed, killed or stalled",
+            "starting, running, exited, failed, killed, lost or stalled",
             TEXT,
         ),
         Field("alive", lambda row: row.view.alive, "its process exists", FLAG),

@@ -42,6 +42,8 @@ def first_failure_finding(
     if left:
         who = f"{ranks_text(left)} on {join_some(ranks.hosts_of(left), MAX_HOSTS_NAMED)}"
         advice = advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
+    elif known := re.findall(r"^rank \d+ had ended before \(.+\)$", first.traceback, re.MULTILINE):
+        advice = advice.replace(LEFT_FIRST, "; ".join(known))
     logs = f"distconsole logs {ranks.run}" + (f" --rank {first.rank}" if first.of_rank else "")
     error = first.error or f"exit code {first.exit_code}"
     if len(error) > MAX_SUMMARY_CHARS:
@@ -245,8 +247,8 @@ REMEDIES = (
     ),
     (
         r"Fatal Python error: .{0,80}encoding|No module named 'encodings'",
-        "Python does not find its own library: look for PYTHONHOME in the start-up files of that host; "
-        "--env PYTHONHOME= leaves it out",
+        "Python does not find its own library: look for PYTHONHOME and PYTHONPLATLIBDIR in the start-up files of that "
+        "host; --env PYTHONHOME= --env PYTHONPLATLIBDIR= leaves them out",
     ),
     (
         r"(No module named|cannot import name|undefined symbol|Extension horovod\.torch has not "

@@ -94,9 +94,13 @@ def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     calls = list(roll.calls.values())
     if not calls or set(roll.calls) != roll.world or any(call.alive for call in calls):
         return None
-    if any(call.ended is None or call.ended.exit_code != 0 for call in calls):
+    # Of ranks that a process of the script has started no code is known.
+    ends = [call.ended for call in calls if call.ended and not (call.ended.signal or call.raised)]
+    codes = {end.exit_code for end in ends}
+    if len(ends) < len(calls) or codes - {0, None}:
         return None
-    text = f"{count_text(len(calls), 'rank')} ended with exit code 0: nothing hangs"
+    how = "have ended, how is not known" if None in codes else "ended with exit code 0"
+    text = f"{count_text(len(calls), 'rank')} {how}: nothing hangs"
     return Diagnosis(kind=Hang.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text)
 
 

@@ -57,7 +57,10 @@ class Appearance:
             place = NAMES.index(app.theme) if app.theme in NAMES else -1
             name = NAMES[(place + 1) % len(NAMES)]
         app.theme = self.named(name)
-        self._keep(app.theme)
+        if self._kept is not None:
+            with contextlib.suppress(OSError):  # costs the next session's theme alone
+                self._kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._kept.write_text(f"{app.theme}\n", encoding="utf-8")
         bare = " without colours, because NO_COLOR is set" if no_color() else ""
         return f"theme {app.theme}{bare}"
 
@@ -92,10 +95,3 @@ class Appearance:
                     name = file.read(KEPT_BYTES).strip()
                 return name if name in self._app.available_themes else None
         return None
-
-    def _keep(self, name: str) -> None:
-        """Keep ``name`` for the next session. A disk that refuses costs only that."""
-        if self._kept is not None:
-            with contextlib.suppress(OSError):
-                self._kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._kept.write_text(f"{name}\n", encoding="utf-8")

@@ -29,7 +29,7 @@ from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
-TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 4}
+TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.LOST: 2, RankState.STALLED: 4}
 """States that are troubles by themselves, and their places in the reading order."""
 BLAMED, LOST, HEALTHY = 3, 5, 7
 """Places in the reading order of ranks whose own state is no trouble."""

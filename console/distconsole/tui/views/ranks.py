@@ -33,6 +33,7 @@ STATE_STYLES = {
     RankState.EXITED: "faint",
     RankState.FAILED: "bad",
     RankState.KILLED: "faint",
+    RankState.LOST: "faint",
     RankState.STALLED: "warn",
 }
 

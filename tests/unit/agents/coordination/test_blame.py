@@ -104,6 +104,12 @@ def test_what_a_killed_rank_printed_before_takes_no_blame_from_it() -> None:
     assert blamed(victim, aborted) == 0
 
 
+def test_of_victims_the_one_beside_a_rank_that_had_ended_before_knows_more() -> None:
+    error = "ConnectionError: connection closed by peer"
+    known = failed(2, 1030 * MS, error, traceback="rank 3 had ended before (exited with code 0)")
+    assert blamed(failed(0, 1000 * MS, error), known) == 2
+
+
 def test_what_fails_much_later_is_not_the_cause_of_a_broken_connection() -> None:
     broken = failed(0, 0, "ConnectionResetError: x")
     assert blamed(broken, failed(2, 60_000 * MS)) == 0

@@ -259,12 +259,12 @@ def test_states_survive_the_agent() -> None:
     assert again.trains(0, 4.0) == []
 
 
-def test_a_lost_shim_fails_what_had_not_ended() -> None:
+def test_what_had_not_ended_is_killed_with_its_shim() -> None:
     ranks = RankStates([0, 1], engine_ranks=True)
     ranks.started(started(0))
     ranks.started(started(1))
     ranks.exited(exited(0, 0))
-    assert said(ranks.lose(9.0)) == [(1, "failed")]
+    assert said(ranks.lose(9.0)) == [(1, "killed")]
 
 
 def test_events_that_mean_nothing_change_nothing() -> None:

@@ -128,7 +128,7 @@ def test_the_rank_of_an_engines_next_round_is_known_before_it_trains(engine_run:
     run.tick(1.0)
     run.ring(1, pid=os.getpid(), parent_pid=first.pid)  # a child of the rank's, and no rank
     run.tick(1.0)
-    assert run.states()[-1] == (1, "killed")
+    assert run.states()[-1] == (1, "exited")
     run.ring(1, pid=os.getpid(), parent_pid=50)
     run.tick(1.0)
     assert run.states()[-1] == (1, "starting")

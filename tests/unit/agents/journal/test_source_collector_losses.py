@@ -33,7 +33,7 @@ def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
     run.log(0, "still printed")
     run.tick(1.0)
     assert rank.wait(10) == -9
-    assert run.states() == [(0, "starting"), (0, "failed")]
+    assert run.states() == [(0, "starting"), (0, "killed")]
     note, end = run.entries("note")[0], run.entries()[-1]
     assert (note["check"], note["severity"]) == ("run.supervisor_lost", "fail")
     below_slurm = supervisor_lost("", [], slurm=True, outlived=False)

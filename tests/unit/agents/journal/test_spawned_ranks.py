@@ -74,16 +74,17 @@ def test_the_end_of_an_inner_torchruns_rank_is_seen_while_the_script_goes_on(
     assert sorted(spawner.states()[-2:]) == [(1, "exited"), (2, "exited")]
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, "exited"), (1, "killed")])
-def test_a_child_without_handlers_ends_as_its_parent(spawner: Run, code: int, state: str) -> None:
+def test_how_a_child_ended_is_not_told_by_its_parents_end(spawner: Run) -> None:
+    """Nor is it one that a signal killed: multiprocessing ends a forked child without exit handlers."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         child(spawner, 2, process.pid)
         spawner.tick(1.0)
     spawner.tick(1.0)
-    assert spawner.states()[-1] == (2, "running")
-    spawner.exit(1, code, pid=50)
+    spawner.exit(1, 1, pid=50)
     spawner.tick(1.0)
-    assert spawner.states()[-1] == (2, state)
+    last = spawner.entries("state")[-1]
+    assert (last["rank"], last["state"]) == (2, "exited")
+    assert not {"exit_code", "signal"} & last.keys()
 
 
 def test_a_process_that_forks_a_rank_and_joins_the_group_stays_a_rank(spawner: Run) -> None:
@@ -100,7 +101,7 @@ def test_a_process_that_forks_a_rank_and_joins_the_group_stays_a_rank(spawner: R
     spawner.tick(1.0)
     ends = {e["rank"]: e for e in spawner.entries("state") if e["state"] == "failed"}
     assert ends[2]["exit_code"] == 3
-    assert spawner.states()[-2:] == [(3, "killed"), (2, "failed")]
+    assert spawner.states()[-2:] == [(3, "exited"), (2, "failed")]
 
 
 def test_a_child_with_a_group_of_its_own_is_not_taken_for_the_rank(spawner: Run) -> None:
@@ -238,9 +239,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("crash", ["", "before its parent", "after its parent"])
-@pytest.mark.parametrize(("code", "state"), [(0, "exited"), (1, "killed")])
 def test_a_rank_of_a_fork_server_ends_with_the_process_of_the_plan_behind_it(
-    tmp_path: Path, code: int, state: str, crash: str
+    tmp_path: Path, crash: str
 ) -> None:
     (tmp_path / "train.py").write_text(FORKSERVER)
     run = Run(tmp_path / "run", ranks=2)
@@ -268,27 +268,10 @@ def test_a_rank_of_a_fork_server_ends_with_the_process_of_the_plan_behind_it(
     if crash == "after its parent":
         run.crash()
         run.tick(1.0)
-    run.exit(0, 1 - code, pid=1 << 22)
+    run.exit(0, pid=1 << 22)
     run.tick(1.0)
     assert run.states()[-1][0] != 7
-    run.exit(1, code, pid=process.pid)
+    run.exit(1, 1, pid=process.pid)
     run.tick(1.0)
-    assert (7, state) in run.states()[-2:]
-    run.close()
-
-
-def test_a_rank_whose_parent_is_not_known_has_ended_as_the_run_has(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run", ranks=2)
-    run.start(0)
-    run.start(1)
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        child(run, 7, process.pid).set_rank(7)
-        run.tick(1.0)
-    run.exit(0)
-    run.exit(1)
-    run.tick(1.0)
-    assert (7, "exited") not in run.states()
-    run.shim("ended")
-    run.tick(1.0)
-    assert run.states()[-1] == (7, "exited")
+    assert (7, "exited") in run.states()[-2:]
     run.close()

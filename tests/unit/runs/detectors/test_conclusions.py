@@ -126,7 +126,7 @@ SAID = [
         "--pass-args init-method",
     ),
     ("ModuleNotFoundError: No module named 'timm'", "check --only python"),
-    ("Fatal Python error: init_fs_encoding: failed to get the Python codec", "PYTHONHOME"),
+    ("Fatal Python error: init_fs_encoding: failed to get the Python codec", "PYTHONPLATLIBDIR"),
     (
         "ImportError: Extension horovod.torch has not been built: mpi_lib_v2.so not found",
         "check --only python",
@@ -278,6 +278,9 @@ def test_of_many_that_left_first_the_rest_is_counted() -> None:
     hint = first_failure_finding(ranks, first, tuple(range(9)), 0.0).hint
     said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 more on a, b, c, d and 1 more left first"
     assert hint.startswith(said)
+    known = "rank 3 had ended before (exited with code 0)"
+    first = structs.replace(first, traceback=f"Traceback\nBroken pipe\n{known}")
+    assert first_failure_finding(ranks, first, (), 0.0).hint.startswith(f"{known}: look for")
 
 
 GUESSES = [

@@ -72,8 +72,8 @@ def _interpreter(host: HostView) -> RuleResults:
         )
         if re.search(r"Fatal Python error: .*encoding", python.error):
             cure = (
-                "it does not find its own library: look for PYTHONHOME in the start-up files of "
-                f"{HERE}; --env PYTHONHOME= leaves it out"
+                "it does not find its own library: look for PYTHONHOME and PYTHONPLATLIBDIR in the start-up "
+                f"files of {HERE}; --env PYTHONHOME= --env PYTHONPLATLIBDIR= leaves them out"
             )
         yield fail(
             f"{planned.python if planned else 'python'} does not start on {HERE}",

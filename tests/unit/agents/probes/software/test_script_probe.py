@@ -233,9 +233,16 @@ def test_a_module_of_the_script_is_not_taken_for_the_probes(tmp_path: Path, name
 def test_the_commit_is_told_and_whether_files_differ_from_it(tmp_path: Path) -> None:
     write(tmp_path, train="import json")
     who = ("-c", "user.name=n", "-c", "user.email=n@x")
-    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "x")):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    inner = tmp_path / "inner"  # a submodule
+    inner.mkdir()
+    write(inner, part="import json")
+    for folder in (inner, tmp_path):
+        for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "x")):
+            subprocess.run(["git", *words], cwd=folder, check=True)
     assert look(tmp_path)["git"]["dirty"] is False
+    write(inner, part="import os")
+    assert look(tmp_path)["git"]["dirty"] is True
+    write(inner, part="import json")
     write(tmp_path, train="import os")
     assert look(tmp_path)["git"]["dirty"] is True
     subprocess.run(["git", "config", "filter.own.clean", "false"], cwd=tmp_path, check=True)
