@@ -147,7 +147,11 @@ def _holder(near: End, far: End) -> Holder | None:
     here, there = (
         (socket.inet_ntop(family, address), end[1]) for address, end in zip(packed, (near, far))
     )
-    return _read_table(here, there)
+    # proc(5)'s table of all connections, where addresses that listen may be any.
+    anywhere = "::" if ":" in here[0] else "0.0.0.0"  # noqa: S104 - not bound
+    wanted = ((here, there), ((anywhere, here[1]), there))
+    found = (each for each in tcp_sockets() if (each.here, each.there) in wanted)
+    return next((Holder(each.uid, int(each.inode)) for each in found if each.inode != "0"), None)
 
 
 @lru_cache(maxsize=1)
@@ -181,14 +185,6 @@ def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Hold
     # A listener answers if no such connection exists.
     same = [told[4], told[5]] == ports
     return holder if holder.inode and same else None
-
-
-def _read_table(near: End, far: End) -> Holder | None:
-    """Look into proc(5)'s table of all connections, where addresses that listen may be any."""
-    anywhere = "::" if ":" in near[0] else "0.0.0.0"  # noqa: S104 - not bound
-    wanted = ((near, far), ((anywhere, near[1]), far))
-    found = (each for each in tcp_sockets() if (each.here, each.there) in wanted)
-    return next((Holder(each.uid, int(each.inode)) for each in found if each.inode != "0"), None)
 
 
 def _pack_address(address: str) -> bytes:

@@ -203,7 +203,11 @@ def _placed(trace: RankTrace, whole: _Trace, shift_us: float) -> Iterator[_Event
     """Yield the events of a rank under its own processes, by the common clock."""
     processes = _processes(trace, whole)
     for process in sorted(set(processes.values())):
-        yield from _names(trace, process)
+        gpu = process % PROCESSES_A_RANK
+        name = f"rank {trace.rank} on {trace.host}" + (f", GPU {gpu - 1}" if gpu else "")
+        for key, value in (("name", name), ("sort_index", process)):
+            args = msgspec.Raw(msgspec.json.encode({key: value}))
+            yield _Event(ph="M", name=f"process_{key}", pid=process, args=args)
     for event in whole.events:
         is_name = event.ph == "M"
         if event.pid not in processes or (is_name and event.name.startswith("process_")):
@@ -216,14 +220,6 @@ def _placed(trace: RankTrace, whole: _Trace, shift_us: float) -> Iterator[_Event
         if event.id is not None:
             event.id = f"{trace.rank}.{event.id}"
         yield event
-
-
-def _names(trace: RankTrace, process: int) -> Iterator[_Event]:
-    gpu = process % PROCESSES_A_RANK
-    name = f"rank {trace.rank} on {trace.host}" + (f", GPU {gpu - 1}" if gpu else "")
-    for key, value in (("name", name), ("sort_index", process)):
-        args = msgspec.Raw(msgspec.json.encode({key: value}))
-        yield _Event(ph="M", name=f"process_{key}", pid=process, args=args)
 
 
 def _arrows(

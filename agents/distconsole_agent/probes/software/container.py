@@ -98,7 +98,12 @@ def find_way(text: str, folders: Sequence[str], setup: str | None) -> ContainerW
         raise probe_failure(str(error)) from None
     if container.engine in WITH_DAEMON and container.name[0] != "/":
         return _ask_engine(container, folders, setup)
-    _find_program(container, setup)
+    here = setup is None and shutil.which(
+        container.program, path=session_environment().get("PATH")
+    )
+    find = ("sh", "-c", 'command -v "$1"', "sh", container.program)
+    if not here and _run(find, setup, container).exit_code:
+        raise _missing(container)
     if container.engine:
         _find_image(container, setup)
     kind = "image" if container.engine else "command"
@@ -181,13 +186,6 @@ def user_inside(pid: int, proc: str = "/proc") -> str | None:
         inside = [first + own - here for first, here, size in rows if here <= own < here + size]
         ids += inside[:1] or ([0] if own == 0 else [])
     return f"{ids[0]}:{ids[1]}" if len(ids) == 2 else None
-
-
-def _find_program(container: Container, setup: str | None) -> None:
-    if setup is None and shutil.which(container.program, path=session_environment().get("PATH")):
-        return
-    if _run(("sh", "-c", 'command -v "$1"', "sh", container.program), setup, container).exit_code:
-        raise _missing(container)
 
 
 def _find_image(container: Container, setup: str | None) -> None:

@@ -70,12 +70,14 @@ def heat_map(
     cells = array("H", (_quantise(value, unit) for row in rows for value in row))
     per_row = math.ceil(len(ranks) / MAX_ROWS)
     shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
-    low, high = _scale(known)
+    # The darkest and the lightest colour: a few outliers do not grey all else.
+    low, middle = known[len(known) // 50], known[len(known) // 2]
+    high = known[-1] if known[-1] <= 3 * middle else max(known[len(known) * 98 // 100], 2 * middle)
     begins = history.started - started
     seconds = track.columns * track.seconds
     return PageHeatMap(
         title=quantity.title.capitalize(),
-        picture=_base64(png(shown, low, high)),
+        picture=_base64(png(shown, low, max(high, low * 1.2))),
         cells=_base64(struct.pack(f"<{len(cells)}H", *cells)),
         unit_ms=unit,
         ranks=tuple(ranks),
@@ -128,13 +130,6 @@ def _colour(share: float) -> tuple[int, int, int]:
         round(a + (b - a) * (place - first)) for a, b in zip(near, far, strict=True)
     )
     return red, green, blue
-
-
-def _scale(known: Sequence[float]) -> tuple[float, float]:
-    """Return the values of the darkest and the lightest colour: a few outliers do not grey all else."""
-    low, middle = known[len(known) // 50], known[len(known) // 2]
-    high = known[-1] if known[-1] <= 3 * middle else max(known[len(known) * 98 // 100], 2 * middle)
-    return low, max(high, low * 1.2)
 
 
 def _slowest(rows: Sequence[Sequence[float]]) -> list[float]:

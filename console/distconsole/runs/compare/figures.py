@@ -309,7 +309,11 @@ def _curve(letter: str, run: Compared, series: Series, title: str) -> ComparedCu
 def _words(
     runs: Sequence[Compared], figures: Sequence[ComparedFigure], differs: Sequence[Setting]
 ) -> Iterator[str]:
-    yield from _outcomes(runs)
+    if len({run.summary.state for run in runs}) > 1:
+        yield _list(STATES.get(run.summary.state, run.summary.state) for run in runs)
+    for letter, run in zip(LETTERS, runs, strict=False):
+        if run.summary.first_failure is not None:
+            yield f"{letter}: {run.summary.first_failure.blame}"
     by_name = {figure.name: figure for figure in figures}
     for index in range(1, len(runs)):
         yield from _speed(index, runs, by_name)
@@ -347,14 +351,6 @@ def _notes(runs: Sequence[Compared]) -> Iterator[str]:
 def _list(values: Iterable[str | None]) -> str:
     """Return ``A 2, B 4``, without runs that have no value."""
     return ", ".join(f"{a} {value}" for a, value in zip(LETTERS, values, strict=False) if value)
-
-
-def _outcomes(runs: Sequence[Compared]) -> Iterator[str]:
-    if len({run.summary.state for run in runs}) > 1:
-        yield _list(STATES.get(run.summary.state, run.summary.state) for run in runs)
-    for letter, run in zip(LETTERS, runs, strict=False):
-        if run.summary.first_failure is not None:
-            yield f"{letter}: {run.summary.first_failure.blame}"
 
 
 def _speed(

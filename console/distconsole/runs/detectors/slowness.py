@@ -137,15 +137,11 @@ def standing_out(times: Times) -> dict[int, Straggler]:
     found = _by_own_time(times) if seen else {}
     found = found or _by_parts(times)
     ranks = tuple(sorted(found))
-    hosts = _whole_hosts(times.hosts, ranks)
+    # The hosts of several ranks, if no other rank is there and one has two of them.
+    hosts = tuple(dict.fromkeys(times.hosts[rank] for rank in ranks))
+    there = sum(host in hosts for host in times.hosts.values()) if ranks else 0
+    hosts = hosts if len(hosts) < len(ranks) == there else ()
     return {rank: one._replace(ranks=ranks, hosts=hosts) for rank, one in found.items()}
-
-
-def _whole_hosts(of_ranks: Mapping[int, str], ranks: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the hosts of several ``ranks`` if no other rank is there and one has two of them; else none."""
-    hosts = tuple(dict.fromkeys(of_ranks[rank] for rank in ranks))
-    there = sum(host in hosts for host in of_ranks.values()) if ranks else 0
-    return hosts if len(hosts) < len(ranks) == there else ()
 
 
 def _by_own_time(times: Times) -> dict[int, Straggler]:

@@ -6,7 +6,7 @@ A wrong name is worse than none: if the evidence does not decide, the last rule 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -229,7 +229,12 @@ def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         return None
     missing = roll.world - there
     if not missing:
-        return _all_meet(roll, graph, there)
+        text = f"all {len(roll.world):,} ranks are in the rendezvous"
+        longest = silent_of(there, roll)
+        text += f" for {span_text(longest)}" if longest else ""
+        hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
+        cause = Cause(Hang.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
+        return make_diagnosis((), cause, roll, graph, text)
     first = roll.calls[min(there)]
     place = own_place(first.frames)
     where = (
@@ -237,15 +242,6 @@ def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     )
     text = f"{len(there):,} of {len(roll.world):,} ranks wait in the rendezvous{where}"
     return blame(missing, roll, graph, lead=text)
-
-
-def _all_meet(roll: Roll, graph: WaitGraph, there: Iterable[int]) -> Diagnosis:
-    text = f"all {len(roll.world):,} ranks are in the rendezvous"
-    longest = silent_of(there, roll)
-    text += f" for {span_text(longest)}" if longest else ""
-    hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
-    cause = Cause(Hang.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
-    return make_diagnosis((), cause, roll, graph, text)
 
 
 def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
