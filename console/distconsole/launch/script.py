@@ -259,10 +259,11 @@ def _shell_traits(
     shell = read_shell(source, folders, values)
     below = (read_traits(folder / each) for each in shell.pythons for folder in folders)
     found = [each for each in below if each.readable]
+    starts = [start for each in found if each.shell for start in each.shell.starts]
     return ScriptTraits(
         here=True,
         interpreter=interpreter,
-        shell=shell,
+        shell=replace(shell, starts=(*shell.starts, *starts)),
         spawns=not shell.starts and any(each.spawns and not each.spawn_flag for each in found),
         modules=frozenset().union(*(each.modules for each in found)),
     )

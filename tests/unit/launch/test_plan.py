@@ -318,8 +318,7 @@ def test_a_number_of_ranks_that_is_not_used_is_told(launcher: LauncherName) -> N
 
 
 def test_a_script_that_spawns_is_asked_itself_for_another_number_of_ranks() -> None:
-    spawns = ScriptTraits(readable=True, spawns=True)
-    for traits in (spawns, traits_of("#!/bin/sh\ntorchrun t.py")):
+    for traits in (ScriptTraits(readable=True, spawns=True), traits_of("#!/bin/sh\ntorchrun a")):
         made = plan(Run("s.py", nproc="4"), traits=traits)
         told = "--nproc 4 is not used: one process a node was chosen, and the script itself says "
         assert made.notes[0] == f"{told}how many ranks it starts"
