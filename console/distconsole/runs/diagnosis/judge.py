@@ -191,17 +191,16 @@ def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         seq, ((usual, many), *others) = found
         odd = sorted(rank for _, ranks in others for rank in ranks)
         tie = len(odd) >= len(many)
-        other, few = others[0]
         text = f"collective #{seq} of {group_text(group[0])} differs: "
-        text += f"{_called(many, roll)} {_operation_text(usual)}; {_called(few, roll)} "
-        text += _operation_text(other)
-        now = "" if graph.last[group][few[0]].seq == seq else "and is now "
-        where = operation_words(graph.calls[few[0]]).removeprefix(
-            f"{other.op} " if not now else ""
-        )
-        text += f", {now}{where}" if where.startswith("at ") else f", {now}in {where}"
+        text += f"{_called(many, roll)} {_operation_text(usual)}"
+        for other, few in others[:3]:
+            text += f"; {_called(few, roll)} {_operation_text(other)}"
+            now = "" if graph.last[group][few[0]].seq == seq else "and is now "
+            where = operation_words(graph.calls[few[0]])
+            where = where if now else where.removeprefix(f"{other.op} ")
+            text += f", {now}{where}" if where.startswith("at ") else f", {now}in {where}"
         text += "; which of them is wrong, this does not say" if tie else ""
-        place = own_place(graph.calls[few[0]].frames)
+        place = own_place(graph.calls[others[0][1][0]].frames)
         sure = Sure.UNKNOWN if tie else Sure.CERTAIN
         cause = Cause(Hang.MISMATCH, "", ORDER_HINT, (), place, sure)
         return make_diagnosis(() if tie else odd, cause, roll, graph, text)
