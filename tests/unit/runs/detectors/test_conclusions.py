@@ -208,10 +208,7 @@ SAID = [
         "CalledProcessError: Command '['git', 'rev-parse', 'HEAD']' returned non-zero exit status 128.",
         "DISTCONSOLE_GIT_COMMIT",
     ),
-    (
-        "CalledProcessError: Command 'git describe --always' returned non-zero exit status 128.",
-        "DISTCONSOLE_GIT_COMMIT",
-    ),
+    ("Command 'git describe' returned non-zero exit status 128.", "DISTCONSOLE_GIT_COMMIT"),
     (
         "RuntimeError: The NVIDIA driver on your system is too old: CUDA driver version is "
         "insufficient for CUDA runtime version",
