@@ -12,6 +12,7 @@ from distconsole.model.events import Event
 from distconsole.runs.logs.levels import Level
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.log_sides import Counted
 from distconsole.tui.widgets.log_tail import LogTail
@@ -142,6 +143,14 @@ async def test_a_search_from_the_ranks_counts_and_marks_while_it_is_typed() -> N
         assert tail.found is not None
         await stage.pressed("escape")
         assert tail.found is None
+
+
+async def test_a_log_that_has_no_height_yet_has_its_lines() -> None:
+    said = [scenes.plan(1), scenes.log(0, "trains")]
+    async with on_stage({ask.Attach: lambda: said}, request=ATTACH) as (app, stage, _):
+        await stage.typed("view logs")
+        app.query_one(RunView).draw(app.session.tasks[0], scenes.START)
+        assert app.query_one("#tail", LogTail).count == 1
 
 
 async def test_the_first_error_is_the_first_by_time_not_by_arrival() -> None:

@@ -311,8 +311,9 @@ class Coordinator:
         self._events.node_lost(lost.node)
 
     def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
-        host = self._nodes[lost.node].spec.host
-        note = notes.node_lost(host, then, self._times.give_up, lost.why)
+        node = self._nodes[lost.node]
+        quiet = round((node.conversation and node.conversation.quiet_seconds) or 0.0, 1)
+        note = notes.node_lost(node.spec.host, then, min(self._times.give_up, quiet), lost.why)
         self._events.note(note._replace(severity=severity))
 
     def _conclude(self, complete: bool = True) -> None:

@@ -258,6 +258,8 @@ def storage_refusal(path: str, error: OSError) -> Refusal:
     """Return the refusal of a failed write to ``path``, or to the file that ``error`` names."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "make room on that node" if full else "set node_dir to a local folder of your own"
+    if error.errno == errno.EFBIG:
+        hint = "raise ulimit -f on that node: see its start-up files, and limits.conf(5)"
     return storage(f"{error.filename or path}: {error.strerror or error}", hint)
 
 

@@ -48,7 +48,7 @@ NO_DESCRIPTORS = Refusal(
 NO_THREADS = Refusal(
     ErrorCode.TOO_MANY,
     "this node starts no more threads for this user",
-    "end some of your processes there, or raise ulimit -u; in a container, its limit of pids",
+    "end some of your processes there, or raise ulimit -u, -v and -d; in a container, its limit of pids",
 )
 
 

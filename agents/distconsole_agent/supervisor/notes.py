@@ -63,7 +63,7 @@ def leftover(pids: Sequence[int], programs: Sequence[str]) -> RunNote:
 
 def swallowed(rank: int, error: str, is_all: bool) -> RunNote:
     """Return the note that a torchrun failed below a process that ended with 0; ``seen`` is how, if no other can have trained."""
-    hint = "where the script goes on without its training: set -e in its first lines"
+    hint = "where the script goes on without its training: set -e in its first lines, or check=True in Python"
     summary, seen = ("torchrun failed", error) if is_all else (f"torchrun failed: {error}", "")
     return info("run.launcher_failed", summary, hint, rank=rank, seen=seen)
 

@@ -18,7 +18,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 
 def convert(value: Any, kind: Kind) -> Any:
     """Return ``value`` as ``kind`` has it; None if it is none."""
-    read: Callable[[Any], Any] = READERS.get(kind, _text)
+    read: Callable[[Any], Any] = READERS.get(
+        kind, lambda value: value if isinstance(value, str) and value else None
+    )
     return read(value)
 
 
@@ -60,10 +62,6 @@ def size_of(value: object) -> float | None:
 def _parts(dotted: str) -> tuple[str, ...]:
     found = re.findall(r""""([^"]*)"|'([^']*)'|([\w-]+)""", dotted)
     return tuple(a or b or c for a, b, c in found)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _whole(least: int, most: int = 2**63) -> Callable[[Any], int | None]:

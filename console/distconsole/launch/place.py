@@ -213,7 +213,7 @@ def _note_spare_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTrait
     unused = [f"--nproc {request.nproc} is"] if request.nproc is not None else []
     unused += [f"the slots of {named} are"] if more else []
     instead = "; --launcher torch starts that many ranks"
-    if traits.spawns:
+    if traits.spawns or (traits.shell is not None and traits.shell.starts):
         instead = ", and the script itself says how many ranks it starts"
     return [f"{what} not used: one process a node was chosen{instead}" for what in unused]
 

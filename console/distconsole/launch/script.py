@@ -18,11 +18,13 @@ from distconsole.grammar.pasting.read import PYTHON_NAME, RAY_DRIVER
 from distconsole.grammar.secrets import mask_text
 from distconsole.launch.shell import DIRECTIVE, SHELL_ENDINGS, SHELLS, read_shell
 from distconsole.model.cluster import Cluster
-from distconsole.model.job import ScriptTraits
+from distconsole.model.job import ScriptTraits, ShellScript, ShellStart
 from distconsole.model.requests import Run
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
 SPAWNERS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "xmp.spawn")
+LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.launcher")
+RUNS_PROGRAM = re.compile(r"subprocess\.(run|call|check_\w+|Popen)|os\.(system|execvp?)")
 OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
 DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"}
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
@@ -194,8 +196,11 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
     if tree is None:
         return ScriptTraits(here=True)
     modules = seen.modules
+    is_rank = seen.distributed or seen.spawners or _imports(modules, "horovod", "mpi4py")
+    starts = () if is_rank else seen.find_starts()
     return ScriptTraits(
         here=True,
+        shell=ShellScript(starts=starts) if starts else None,
         readable=True,
         horovod=_imports(modules, "horovod"),
         elastic=_imports(modules, "horovod") and seen.elastic,
@@ -254,10 +259,11 @@ def _shell_traits(
     shell = read_shell(source, folders, values)
     below = (read_traits(folder / each) for each in shell.pythons for folder in folders)
     found = [each for each in below if each.readable]
+    starts = [start for each in found if each.shell for start in each.shell.starts]
     return ScriptTraits(
         here=True,
         interpreter=interpreter,
-        shell=shell,
+        shell=replace(shell, starts=(*shell.starts, *starts)),
         spawns=not shell.starts and any(each.spawns and not each.spawn_flag for each in found),
         modules=frozenset().union(*(each.modules for each in found)),
     )
@@ -273,6 +279,8 @@ class _Seen(ast.NodeVisitor):
         self.options: list[str] = []
         self.backend = ""
         self.aliases: dict[str, str] = {}
+        self.values: dict[str, ast.expr] = {}
+        self.commands: list[ast.expr] = []
 
     @property
     def called(self) -> set[str]:
@@ -292,9 +300,28 @@ class _Seen(ast.NodeVisitor):
         guards = [self.calls[name] for name in self.spawners]
         return set.intersection(*guards) if guards else set()
 
+    def find_starts(self) -> tuple[ShellStart, ...]:
+        """Return the launchers that are imported to be called, or started as programs."""
+        called = [name for name in LAUNCHERS if _imports(self.modules, name)]
+        found = [ShellStart(name, 1, (name, "--nnodes=")) for name in called]
+        for command in self.commands:
+            texts = [ast.unparse(command).replace("sys.executable", "'python'")]
+            names = [name for name in re.findall(r"\w+", texts[0]) if name in self.values]
+            texts += [ast.unparse(self.values[name]) for name in names]
+            words = " ".join(word for _, word in re.findall(r"f?(['\"])(.*?)\1", " ".join(texts)))
+            found += [
+                replace(each, line=command.lineno)
+                for each in read_shell(words).starts
+                if each.words[2:] or ".py" in each.words[-1]
+            ]
+        return tuple(found)
+
+    def _full(self, name: str) -> str:
+        head, dot, rest = name.partition(".")
+        return f"{self.aliases.get(head, head)}{dot}{rest}"
+
     def _spawns(self, name: str) -> bool:
-        head, _, rest = name.partition(".")
-        full = f"{self.aliases.get(head, head)}.{rest}" if rest else self.aliases.get(name, name)
+        full = self._full(name)
         return name in SPAWNERS or full in SPAWNERS or full.endswith("multiprocessing.spawn")
 
     @property
@@ -328,6 +355,11 @@ class _Seen(ast.NodeVisitor):
             self.modules.add(full)
             self.aliases[alias.asname or alias.name] = full
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if isinstance(node.targets[0], ast.Name):
+            self.values[node.targets[0].id] = node.value
+        self.generic_visit(node)
+
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
         # The attributes that the test requires to be true, as in ``args.spawn and ranks > 1``.
@@ -345,6 +377,8 @@ class _Seen(ast.NodeVisitor):
         name = _full_name(node.func)
         self.calls[name] = self.calls.get(name, set(self.guards)) & set(self.guards)
         called = name.rpartition(".")[2]
+        if RUNS_PROGRAM.fullmatch(self._full(name)):
+            self.commands += node.args[-1:]
         if called == "init_process_group":
             given = [word.value for word in node.keywords if word.arg == "backend"]
             for text in _texts([*node.args[:1], *given]):

@@ -54,7 +54,7 @@ class ScriptTraits:
     Attributes:
         here: The script is on this machine.
         interpreter: Interpreter of its first line, if that is not Python.
-        shell: Launches of a shell script.
+        shell: Launches of a shell script, or of Python that starts a launcher.
         readable: The source could be read and parsed here; else nothing below holds.
         elastic: It uses elastic Horovod (``hvd.elastic``).
         torch: It imports torch, or something that is built on it.

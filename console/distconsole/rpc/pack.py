@@ -114,11 +114,11 @@ try:
             pass
         raise
 except OSError as error:
-    hint = "or choose another place: --setup 'export XDG_CACHE_HOME=/scratch/$USER'"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "free some space (df -h %s; quota -s), %s" % (folder, hint)
-    else:
-        hint = "make it writable, " + hint
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "free some space (df -h %s; quota -s)" % folder if full else "make it writable"
+    hint += ", or choose another place: --setup 'export XDG_CACHE_HOME=/scratch/$USER'"
+    if error.errno == errno.EFBIG:
+        hint = "raise ulimit -f on that node: see its start-up files, and limits.conf(5)"
     refuse("storage", "cannot store the agent in %s: %s" % (folder, error.strerror), hint)
 try:
     sys.path.insert(0, path)

@@ -157,7 +157,14 @@ def open_tcp(options: SshOptions) -> socket.socket:
             failures.append(f"{address[0]}: {_words_for(error, options.connect_seconds)}")
             foreign.append(error.errno == errno.EADDRNOTAVAIL)
             continue
-        _tune(connection)
+        # Send at once, and notice a peer that is gone.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sys.platform == "linux":
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
         return connection
     if options.bind_address and all(foreign):
         hint = f"BindAddress {options.bind_address} in ssh_config is no address of this machine"
@@ -203,17 +210,6 @@ def open_proxy_command(options: SshOptions) -> tuple[socket.socket, subprocess.P
     finally:
         theirs.close()
     return ours, process
-
-
-def _tune(connection: socket.socket) -> None:
-    """Send at once, and notice a peer that is gone."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if sys.platform == "linux":
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
 
 
 def _words_for(error: OSError, seconds: float) -> str:

@@ -305,34 +305,23 @@ def test_a_script_that_spawns_gets_its_nodes_place_in_its_own_spelling() -> None
 
 @pytest.mark.parametrize("launcher", [LauncherName.AUTO, LauncherName.SINGLE])
 def test_a_number_of_ranks_that_is_not_used_is_told(launcher: LauncherName) -> None:
+    told = "{} not used: one process a node was chosen; --launcher torch starts that many ranks"
     traits = ScriptTraits(readable=True, torch=True, data_parallel=True)
     made = plan(Run("dp.py", nproc="4", launcher=launcher), traits=traits)
     assert (made.launcher, made.world_size) == ("single", 2)
-    assert made.notes == (
-        "--nproc 4 is not used: one process a node was chosen; "
-        "--launcher torch starts that many ranks",
-    )
+    assert made.notes == (told.format("--nproc 4 is"),)
     assert plan(Run("dp.py", launcher=launcher), traits=traits).notes == ()
-
-
-@pytest.mark.parametrize("launcher", [LauncherName.AUTO, LauncherName.SINGLE])
-def test_slots_that_are_not_used_are_told(launcher: LauncherName) -> None:
-    traits = ScriptTraits(readable=True, torch=True, data_parallel=True)
     hosts = (Host(HostName("node1"), slots=4), Host(HostName("node2"), slots=1))
     made = plan(Run("dp.py", launcher=launcher), *hosts, traits=traits)
     assert made.world_size == 2
-    assert made.notes == (
-        "the slots of node1:4 are not used: one process a node was chosen; "
-        "--launcher torch starts that many ranks",
-    )
+    assert made.notes == (told.format("the slots of node1:4 are"),)
 
 
 def test_a_script_that_spawns_is_asked_itself_for_another_number_of_ranks() -> None:
-    made = plan(Run("s.py", nproc="4"), traits=ScriptTraits(readable=True, spawns=True))
-    assert made.notes == (
-        "--nproc 4 is not used: one process a node was chosen, "
-        "and the script itself says how many ranks it starts",
-    )
+    for traits in (ScriptTraits(readable=True, spawns=True), traits_of("#!/bin/sh\ntorchrun a")):
+        made = plan(Run("s.py", nproc="4"), traits=traits)
+        told = "--nproc 4 is not used: one process a node was chosen, and the script itself says "
+        assert made.notes[0] == f"{told}how many ranks it starts"
 
 
 def test_a_spawning_script_is_not_its_own_rank() -> None:

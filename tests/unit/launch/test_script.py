@@ -30,18 +30,8 @@ from distconsole.model.requests import LauncherName, PassArgs, Run
         ("from torch import distributed", "torch", None, "torch.distributed"),
         ("import torch", "torch", None, "imports torch"),
         ("print(1)", "torch", None, "names no launcher"),
-        (
-            "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)",
-            "single",
-            None,
-            "mp.spawn",
-        ),
-        (
-            "from torch.multiprocessing import spawn\nspawn(main, nprocs=2)",
-            "single",
-            None,
-            "mp.spawn",
-        ),
+        ("import torch.multiprocessing as mp\nmp.spawn(f, nprocs=2)", "single", None, "mp.spawn"),
+        ("from torch.multiprocessing import spawn\nspawn(f, n)", "single", None, "mp.spawn"),
         (
             "import torch.multiprocessing as mp\n"
             "p.add_argument('--dist-url'); p.add_argument('--rank'); p.add_argument('--world-size')\n"
@@ -50,6 +40,16 @@ from distconsole.model.requests import LauncherName, PassArgs, Run
             PassArgs.INIT_METHOD,
             "told the node's number by --rank",
         ),
+        (
+            "from subprocess import run\nc = ['torchrun', 'a.py']\nrun(c)",
+            "single",
+            None,
+            "torchrun",
+        ),
+        ("import os\nos.execv(p, ['torchrun', 't.py'])", "single", None, "torchrun"),
+        ("from torch.distributed import run\nrun.main()", "single", None, "distributed.run)"),
+        ("import os\nos.system('torchrun t.py')\ninit_process_group()", "torch", None, "env://"),
+        ("from subprocess import run\nrun(['mpirun', '--version'])", "torch", None, "no launcher"),
         ("import torch\nm = torch.nn.DataParallel(m)", "single", None, "DataParallel"),
         (
             "import torch, torch.distributed as dist\nm = torch.nn.DataParallel(m)",

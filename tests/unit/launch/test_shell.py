@@ -142,6 +142,8 @@ def test_python_that_spawns_its_ranks_is_started_once_on_a_host_by_a_shell_scrip
     choice = decide(Run("a.sh"), read_traits(tmp_path / "a.sh"), {})
     assert choice.launcher is LauncherName.SINGLE
     assert "starts t.py, which starts its own ranks (mp.spawn)" in choice.why
+    (tmp_path / "t.py").write_text("import os\nos.system(f'cd {a} && torchrun b.py')\n")
+    assert "ranks (torchrun): one" in decide(Run("a.sh"), read_traits(tmp_path / "a.sh"), {}).why
 
 
 LEFT = [

@@ -101,8 +101,8 @@ def find_way(text: str, folders: Sequence[str], setup: str | None) -> ContainerW
     here = setup is None and shutil.which(
         container.program, path=session_environment().get("PATH")
     )
-    words = ("sh", "-c", 'command -v "$1"', "sh", container.program)
-    if not here and _run(words, setup, container).exit_code:
+    find = ("sh", "-c", 'command -v "$1"', "sh", container.program)
+    if not here and _run(find, setup, container).exit_code:
         raise _missing(container)
     if container.engine:
         _find_image(container, setup)

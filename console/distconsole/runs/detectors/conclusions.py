@@ -362,8 +362,8 @@ REMEDIES = (
     ),
     (
         r"killed by SIGSEGV",
-        "--env PYTHONFAULTHANDLER=1 shows where; whether packages fit each other says distconsole "
-        "check --only python,torch,horovod",
+        "where is in its last lines, or comes there by --env PYTHONFAULTHANDLER=1; whether packages "
+        "fit each other says distconsole check --only python,torch,horovod",
     ),
 )
 """Pattern of an error -> its remedy; the first match counts."""

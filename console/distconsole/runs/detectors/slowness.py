@@ -137,10 +137,10 @@ def standing_out(times: Times) -> dict[int, Straggler]:
     found = _by_own_time(times) if seen else {}
     found = found or _by_parts(times)
     ranks = tuple(sorted(found))
+    # The hosts of several ranks, if no other rank is there and one has two of them.
     hosts = tuple(dict.fromkeys(times.hosts[rank] for rank in ranks))
     there = sum(host in hosts for host in times.hosts.values()) if ranks else 0
-    if not len(hosts) < len(ranks) == there:  # others are there too, or each host has one
-        hosts = ()
+    hosts = hosts if len(hosts) < len(ranks) == there else ()
     return {rank: one._replace(ranks=ranks, hosts=hosts) for rank, one in found.items()}
 
 

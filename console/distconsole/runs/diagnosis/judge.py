@@ -6,7 +6,7 @@ A wrong name is worse than none: if the evidence does not decide, the last rule 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -195,17 +195,16 @@ def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         seq, ((usual, many), *others) = found
         odd = sorted(rank for _, ranks in others for rank in ranks)
         tie = len(odd) >= len(many)
-        other, few = others[0]
         text = f"collective #{seq} of {group_text(group[0])} differs: "
-        text += f"{_called(many, roll)} {_operation_text(usual)}; {_called(few, roll)} "
-        text += _operation_text(other)
-        now = "" if graph.last[group][few[0]].seq == seq else "and is now "
-        where = operation_words(graph.calls[few[0]]).removeprefix(
-            f"{other.op} " if not now else ""
-        )
-        text += f", {now}{where}" if where.startswith("at ") else f", {now}in {where}"
+        text += f"{_called(many, roll)} {_operation_text(usual)}"
+        for other, few in others[:3]:
+            text += f"; {_called(few, roll)} {_operation_text(other)}"
+            now = "" if graph.last[group][few[0]].seq == seq else "and is now "
+            where = operation_words(graph.calls[few[0]])
+            where = where if now else where.removeprefix(f"{other.op} ")
+            text += f", {now}{where}" if where.startswith("at ") else f", {now}in {where}"
         text += "; which of them is wrong, this does not say" if tie else ""
-        place = own_place(graph.calls[few[0]].frames)
+        place = own_place(graph.calls[others[0][1][0]].frames)
         sure = Sure.UNKNOWN if tie else Sure.CERTAIN
         cause = Cause(Hang.MISMATCH, "", ORDER_HINT, (), place, sure)
         return make_diagnosis(() if tie else odd, cause, roll, graph, text)
@@ -233,7 +232,12 @@ def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         return None
     missing = roll.world - there
     if not missing:
-        return _all_meet(roll, graph, there)
+        text = f"all {len(roll.world):,} ranks are in the rendezvous"
+        longest = silent_of(there, roll)
+        text += f" for {span_text(longest)}" if longest else ""
+        hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
+        cause = Cause(Hang.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
+        return make_diagnosis((), cause, roll, graph, text)
     first = roll.calls[min(there)]
     place = own_place(first.frames)
     where = (
@@ -241,15 +245,6 @@ def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     )
     text = f"{len(there):,} of {len(roll.world):,} ranks wait in the rendezvous{where}"
     return blame(missing, roll, graph, lead=text)
-
-
-def _all_meet(roll: Roll, graph: WaitGraph, there: Iterable[int]) -> Diagnosis:
-    text = f"all {len(roll.world):,} ranks are in the rendezvous"
-    longest = silent_of(there, roll)
-    text += f" for {span_text(longest)}" if longest else ""
-    hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
-    cause = Cause(Hang.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
-    return make_diagnosis((), cause, roll, graph, text)
 
 
 def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:

@@ -316,8 +316,8 @@ class RunView(Vertical):
                 traceback_of(timeline),
             )
             log = self.query_one("#tail", LogTail)
-            # Newest lines if the log is followed; for a reader those that were last.
-            tail = timeline.logs.newest(log.size.height if log.follows else LAST_LINES)
+            # Newest lines if the log is followed; for a reader, and before a layout, those that were last.
+            tail = timeline.logs.newest((log.follows and log.size.height) or LAST_LINES)
             said_lines = len(timeline.logs)
             tail += [LastLine(line, 1, line.t) for line in timeline.progress.values()]
             ended = ended_ranks(timeline, now) if traceback else []

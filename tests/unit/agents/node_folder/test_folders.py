@@ -1,5 +1,6 @@
 """Folders of the node: ours alone, kept apart, and removed without following a link."""
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +38,7 @@ def test_a_node_folder_is_its_users_alone_or_refused(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="file") as caught:
         open_node_dir(str(tmp_path / "file" / "node"))
     assert caught.value.code == "storage"
+    assert "ulimit -f" in folders.storage_refusal(path, OSError(errno.EFBIG, "too large")).hint
 
 
 def test_removing_a_tree_follows_no_link(tmp_path: Path) -> None:
