@@ -49,14 +49,7 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
     Raises UnavailableError if what ``--torch`` needs is not installed beside the console; UsageError
     for a number of nodes that one machine cannot play.
     """
-    if not 1 <= request.nodes <= MAX_NODES:
-        raise UsageError(f"--nodes {request.nodes}: this machine plays 1 to {MAX_NODES} nodes")
-    missing = _find_missing() if request.torch else ()
-    if missing:
-        raise UnavailableError(
-            f"demo --torch needs {', '.join(missing)}, not installed beside the console",
-            "pip install 'distconsole[training]'; distconsole demo needs none of it",
-        )
+    _require(request)
     steps = _Steps((CHECK, DIGITS) if request.torch else (CHECK, TRAINING, SLOW, FAILURE))
     timeline = RunTimeline()
     with ExitStack() as stack:
@@ -91,6 +84,17 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
     yield DemoEnded(
         run=run, exit_code=_exit_code(timeline, request, control), torch_lacks=_find_missing()
     )
+
+
+def _require(request: Demo) -> None:
+    if not 1 <= request.nodes <= MAX_NODES:
+        raise UsageError(f"--nodes {request.nodes}: this machine plays 1 to {MAX_NODES} nodes")
+    missing = _find_missing() if request.torch else ()
+    if missing:
+        raise UnavailableError(
+            f"demo --torch needs {', '.join(missing)}, not installed beside the console",
+            "pip install 'distconsole[training]'; distconsole demo needs none of it",
+        )
 
 
 def _find_missing() -> tuple[str, ...]:
