@@ -244,8 +244,9 @@ def _judged(rings: str, times: Sequence[Any], phases: Sequence[Any]) -> Iterator
 def _windows(records: dict[int, list[Any]], began: int, ended: int) -> Iterator[Window]:
     for rank, taken in records.items():
         memory, offset = StepMemory(), Offset(0)
-        for piece in _seconds([each for each in taken if began < each[2] <= ended], began):
-            body = window(rank, piece, (), offset, memory, 0)
+        lately = [each for each in taken if began < each[2] <= ended]
+        for _, group in groupby(lately, key=lambda each: (each[2] - began) // 10**9):
+            body = window(rank, piece := list(group), (), offset, memory, 0)
             if body is None or body["step_ms"] is None:
                 continue
             waits = body.get("waited_ms")
@@ -257,11 +258,6 @@ def _windows(records: dict[int, list[Any]], began: int, ended: int) -> Iterator[
                 samples_s=None, metrics={}, dropped=0, host=f"h{rank}",
                 waited_ms=None if waits is None else tuple(waits),
             )  # fmt: skip
-
-
-def _seconds(taken: Sequence[Any], began: int) -> Iterator[list[Any]]:
-    for _, piece in groupby(taken, key=lambda each: (each[2] - began) // 10**9):
-        yield list(piece)
 
 
 def outcome(found: Sequence[Any], place: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,8 @@ def _commands(page: Path) -> Iterator[list[str]]:
     for line in [*lines, *inline_code(text)]:
         for found in re.finditer(r"(?:^|\$ |&& |\"|^\w+=\S+ )distconsole (.*)", line):
             behind = found[1].partition('"')[0] if found[0].startswith('"') else found[1]
-            yield _until_the_end(shlex.split(behind, comments=True))
-
-
-def _until_the_end(words: list[str]) -> list[str]:
-    ends = [place for place, word in enumerate(words) if word in ENDS]
-    return words[: min(ends, default=len(words))]
+            words = shlex.split(behind, comments=True)
+            yield list(takewhile(lambda word: word not in ENDS, words))
 
 
 TYPED = [page for page in pages() if page.name != "contributing.md"]

@@ -59,11 +59,6 @@ def address_of(place: int) -> str:
     return f"10.{64 + (place >> 16)}.{place >> 8 & 255}.{place & 255}"
 
 
-def with_span(collective: dict[str, Any], world: int) -> dict[str, Any]:
-    """Return what an agent tells of a group of all ranks (``roll_call.calling``)."""
-    return {**collective, "name": "default_pg", "ranks": [], "span": [0, world - 1]}
-
-
 @dataclass(frozen=True)
 class Scale:
     """How much there is of everything."""
@@ -341,7 +336,8 @@ class Simulated:
         for rank in ranks:
             words = elsewhere if rank == SLOW_RANK else waits
             call = msgspec.to_builtins(call_of(rank, {**words, "group": "0 0-63"}, world))
-            call["collectives"] = [with_span(each, world) for each in call["collectives"]]
+            of_all = {"name": "default_pg", "ranks": [], "span": [0, world - 1]}
+            call["collectives"] = [each | of_all for each in call["collectives"]]
             calls.append(call)
         return {"ranks": calls, "time_ns": time.time_ns(), "host": name_of(place)}
 

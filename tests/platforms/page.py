@@ -38,11 +38,10 @@ def _column(results: Path, name: str) -> dict[str, str]:
     column = dict.fromkeys(VERSIONS, "–")
     column |= {key: value for key, _, value in (line.partition(": ") for line in told) if value}
     found = _outcomes(results / f"{name}.xml")
-    return column | {claim: _judge([found.get(test) for test in _keys(claim)]) for claim in CLAIMS}
-
-
-def _keys(claim: str) -> list[str]:
-    return [re.sub(r"^tests/|\.py", "", test).replace("/", ".") for test in CLAIMS[claim]]
+    for claim, tests in CLAIMS.items():
+        keys = (re.sub(r"^tests/|\.py", "", test).replace("/", ".") for test in tests)
+        column[claim] = _judge([found.get(key) for key in keys])
+    return column
 
 
 def _outcomes(path: Path) -> dict[str, str]:

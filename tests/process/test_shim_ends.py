@@ -275,7 +275,8 @@ def test_ranks_die_with_a_killed_shim_and_the_rest_is_found(tmp_path: Path) -> N
     with StartedRun(tmp_path, [PY, daemons, str(tmp_path)]) as run:
         shim = run.shims[0]
         rank = shim.pid(0)
-        grandchild = int(wait_until("a daemon", lambda: _text(tmp_path / "deaf")))
+        deaf = tmp_path / "deaf"
+        grandchild = int(wait_until("a daemon", lambda: deaf.exists() and deaf.read_text()))
         shim.process.kill()
         shim.process.wait()
         wait_until("the rank's end", lambda: gone(rank))
@@ -325,10 +326,6 @@ def test_a_run_that_is_stopped_before_its_start_ends(tmp_path: Path) -> None:
         for shim in run.shims:
             shim.ask(op="stop", reason="user")
         assert run.verdict() == {"state": "stopped", "exit_code": 143, "first_failure": None}
-
-
-def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
 
 
 def _two_requests(run_dir: Path, *requests: dict[str, str]) -> socket.socket:

@@ -109,14 +109,11 @@ def port_that(answer: Callable[[socket.socket], None]) -> Iterator[int]:
             thread.join()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 @both_ways
 def test_a_refused_port_is_a_connect_error(server, way: str) -> None:
-    error = failure(ConnectError, server.write_config(f"    Port {free_port()}"), way=way)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        free_port = probe.getsockname()[1]
+    error = failure(ConnectError, server.write_config(f"    Port {free_port}"), way=way)
     assert "refused" in error.message
 
 

@@ -99,7 +99,11 @@ async def test_pictures_are_taken(page: str, look: str, monkeypatch: pytest.Monk
     async for name, picture in pictures(replace(PAGES[page], themes=themes)):
         view, size, theme = name.rsplit("-", 2)
         if look == "256":
-            picture = COLOUR.sub(_nearest, picture)
+            # What a terminal with 256 colours shows instead.
+            picture = COLOUR.sub(
+                lambda at: Color.parse(at[0]).downgrade(ColorSystem.EIGHT_BIT).get_truecolor().hex,
+                picture,
+            )
             look_of = f"256-{theme}"
         else:
             look_of = theme if look == "colours" else look
@@ -108,11 +112,6 @@ async def test_pictures_are_taken(page: str, look: str, monkeypatch: pytest.Monk
 
 
 COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
-
-
-def _nearest(found: re.Match[str]) -> str:
-    """Return the colour that a terminal with 256 colours shows instead."""
-    return Color.parse(found[0]).downgrade(ColorSystem.EIGHT_BIT).get_truecolor().hex
 
 
 def page_of(pages: Iterable[str]) -> Iterator[str]:

@@ -2,11 +2,10 @@
 
 import json
 import random
-from typing import Any
 
 import pytest
 
-from distconsole.rpc import frames, wire
+from distconsole.rpc import wire
 from distconsole.runs.points import Point, reduce_points
 from distconsole.runs.reduce import RunReducer
 from fakes.any_entry import any_entries
@@ -15,16 +14,12 @@ from fuzz.whole_run import HOSTS, Everything
 ENTRIES = 120
 
 
-def decoded(entry: dict[str, Any]) -> frames.JournalEntry:
-    said = json.loads(json.dumps({"entries": [entry]}))
-    return wire.check_item("follow", said).entries[0]
-
-
 @pytest.mark.parametrize("seed", [10, 58, 138, 1280])
 def test_nothing_that_the_wire_lets_through_breaks_what_is_made_of_a_run(seed: int) -> None:
     reducer, made = RunReducer("r", HOSTS), Everything()
     for host, entry in any_entries(random.Random(seed), ENTRIES):
-        known = decoded(entry)
+        said = json.loads(json.dumps({"entries": [entry]}))
+        known = wire.check_item("follow", said).entries[0]
         for event in reducer.feed(host, known, known.t):
             made.take(event)
         made.look(known.t)
