@@ -69,7 +69,11 @@ def heat_map(
     unit = max(known[-1], 1e-6) / (UNKNOWN - 1)
     cells = array("H", (_quantise(value, unit) for row in rows for value in row))
     per_row = math.ceil(len(ranks) / MAX_ROWS)
-    shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
+    groups = (rows[first : first + per_row] for first in range(0, len(rows), per_row))
+    shown = [
+        [max(filter(math.isfinite, each), default=math.nan) for each in zip(*group, strict=True)]
+        for group in groups
+    ]
     low, high = _scale(known)
     begins = history.started - started
     seconds = track.columns * track.seconds
@@ -135,13 +139,6 @@ def _scale(known: Sequence[float]) -> tuple[float, float]:
     low, middle = known[len(known) // 50], known[len(known) // 2]
     high = known[-1] if known[-1] <= 3 * middle else max(known[len(known) * 98 // 100], 2 * middle)
     return low, max(high, low * 1.2)
-
-
-def _slowest(rows: Sequence[Sequence[float]]) -> list[float]:
-    return [
-        max((value for value in column if math.isfinite(value)), default=math.nan)
-        for column in zip(*rows, strict=True)
-    ]
 
 
 def _quantise(value: float, unit: float) -> int:
