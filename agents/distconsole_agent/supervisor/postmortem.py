@@ -146,11 +146,7 @@ def _find_silent_end(
     rank: RankProcess, earlier: list[tuple[Header, int]]
 ) -> tuple[int, int] | None:
     """Return rank and wait status of the one that did not end well; None if there are several: the script may have killed one."""
-    ends = [
-        (each, status)
-        for each, status in earlier
-        if status > 0 or (status < 0 and not each.finished)
-    ]
+    ends = [end for end in earlier if end[1] > 0 or (end[1] < 0 and not end[0].finished)]
     if len(ends) != 1:
         return None
     ((header, status),) = ends
@@ -183,12 +179,10 @@ def find_hidden(spec: RunSpec, rank: RankProcess, errors_dir: str) -> tuple[int,
         header = last.get(raised.rank)
         if header is None or not header.pid == raised.pid != rank.inner:
             continue  # of no rank, or that rank was started again
-        earlier = _find_earlier_ends(raised, errors_dir, spec.rings)
-        silent = _find_silent_end(rank, earlier)
+        silent = _find_silent_end(rank, _find_earlier_ends(raised, errors_dir, spec.rings))
         if silent is None:
             return raised.rank, raised.error
-        culprit, status = silent
-        return culprit, _describe_status(status, for_memory=False)
+        return silent[0], _describe_status(silent[1], for_memory=False)
     return None
 
 

@@ -83,7 +83,9 @@ def perform_headless(
     control = Control(began=began)
     if sys.stdin.isatty():
         control.ask = partial(_ask, streams.ask)
-        control.confirm = partial(_confirm, streams.ask)
+        control.confirm = lambda question: (
+            _ask(streams.ask, f"{question} [y/N]").lower() in ("y", "yes")
+        )
     left = LeftBehind()
     last = LastResort(left.words, control.leave)
     notifier = None
@@ -143,10 +145,6 @@ def _close(streams: Streams, code: int) -> int:
         tell_error(error, streams)
         return code or error.exit_code
     return code
-
-
-def _confirm(put: Callable[[str], None], question: str) -> bool:
-    return _ask(put, f"{question} [y/N]").lower() in ("y", "yes")
 
 
 def _ask(put: Callable[[str], None], question: str) -> str:

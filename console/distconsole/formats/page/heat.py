@@ -69,11 +69,12 @@ def heat_map(
     unit = max(known[-1], 1e-6) / (UNKNOWN - 1)
     cells = array("H", (_quantise(value, unit) for row in rows for value in row))
     per_row = math.ceil(len(ranks) / MAX_ROWS)
-    shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
-    # The darkest and the lightest colour: a few outliers do not grey all else.
-    low, middle = known[len(known) // 50], known[len(known) // 2]
-    high = known[-1] if known[-1] <= 3 * middle else max(known[len(known) * 98 // 100], 2 * middle)
-    high = max(high, low * 1.2)
+    groups = (rows[first : first + per_row] for first in range(0, len(rows), per_row))
+    shown = [
+        [max(filter(math.isfinite, each), default=math.nan) for each in zip(*group, strict=True)]
+        for group in groups
+    ]
+    low, high = _scale(known)
     begins = history.started - started
     seconds = track.columns * track.seconds
     return PageHeatMap(
@@ -89,13 +90,7 @@ def heat_map(
         low=number_text(low, " ms"),
         high=("≥ " if known[-1] > high else "") + number_text(high, " ms"),
         height=max(120, min(420, 18 * len(shown))),
-        rows=tuple(
-            PageTick(
-                100 * (row + 0.5) / len(shown),
-                ranks_text(ranks[row * per_row : (row + 1) * per_row]),
-            )
-            for row in range(0, len(shown), math.ceil(len(shown) / 12))
-        ),
+        rows=_row_ticks(ranks, per_row, len(shown)),
         x_ticks=tuple(
             PageTick(100 * share, short_time(begins + share * seconds))
             for share in (0, 0.25, 0.5, 0.75, 1)
@@ -122,10 +117,11 @@ def png(rows: Sequence[Sequence[float]], low: float, high: float) -> bytes:
         (b"IDAT", zlib.compress(bytes(lines), 9)),
         (b"IEND", b""),
     )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in parts
-    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in parts)
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def _colour(share: float) -> tuple[int, int, int]:
@@ -138,11 +134,11 @@ def _colour(share: float) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _slowest(rows: Sequence[Sequence[float]]) -> list[float]:
-    return [
-        max((value for value in column if math.isfinite(value)), default=math.nan)
-        for column in zip(*rows, strict=True)
-    ]
+def _scale(known: Sequence[float]) -> tuple[float, float]:
+    """Return the values of the darkest and the lightest colour: a few outliers do not grey all else."""
+    low, middle = known[len(known) // 50], known[len(known) // 2]
+    high = known[-1] if known[-1] <= 3 * middle else max(known[len(known) * 98 // 100], 2 * middle)
+    return low, max(high, low * 1.2)
 
 
 def _quantise(value: float, unit: float) -> int:
@@ -151,3 +147,11 @@ def _quantise(value: float, unit: float) -> int:
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
+
+
+def _row_ticks(ranks: Sequence[int], per_row: int, count: int) -> tuple[PageTick, ...]:
+    each = math.ceil(count / 12)
+    return tuple(
+        PageTick(100 * (row + 0.5) / count, ranks_text(ranks[row * per_row : (row + 1) * per_row]))
+        for row in range(0, count, each)
+    )

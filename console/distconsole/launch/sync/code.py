@@ -115,7 +115,13 @@ def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
     _refuse_large(walk)
     files = []
     for path, (place, mode, _size) in sorted(walk.files.items()):
-        data = _read(place)
+        try:
+            data = place.read_bytes()
+        except OSError as error:
+            raise PlanError(
+                f"--sync: {place} cannot be read: {error.strerror}",
+                f"leave it out by a line in {OWN_IGNORE}",
+            ) from None
         files.append(CodeFile(path, mode, len(data), keep(data)))
     links, folders = tuple(sorted(walk.links)), tuple(sorted(walk.empty))
     commit = _commit(root, [*walk.files, *(link for link, _target in links)])
@@ -291,16 +297,6 @@ def _refuse_large(walk: _Walk) -> None:
         f"--sync brings code, not data, and {walk.root} has {limit}; the largest: {listed}",
         f"leave them out: echo '/{largest[0]}' >>{walk.root / OWN_IGNORE}",
     )
-
-
-def _read(place: Path) -> bytes:
-    try:
-        return place.read_bytes()
-    except OSError as error:
-        raise PlanError(
-            f"--sync: {place} cannot be read: {error.strerror}",
-            f"leave it out by a line in {OWN_IGNORE}",
-        ) from None
 
 
 def _megabytes(size: int) -> str:

@@ -277,15 +277,11 @@ def _excess_ms(known: Known, others: Sequence[Known]) -> list[float]:
     mine = known.last()
     some = [other.last() for other in others[:: 1 + len(others) // MAX_OTHERS]]
     length = min(map(len, [mine, *some]))
-    return [
-        _own_ms(each) - median(_own_ms(_nearest(other, each[0])) for other in some)
+    return [  # hosts' windows do not arrive at the same time
+        _own_ms(each)
+        - median(_own_ms(min(one, key=lambda of: abs(of[0] - each[0]))) for one in some)
         for each in mine[: -length - 1 : -1]
     ]
-
-
-def _nearest(records: Sequence[Record], t: float) -> Record:
-    """Return the window of about ``t``: hosts' windows do not arrive at the same time."""
-    return min(records, key=lambda each: abs(each[0] - t))
 
 
 def _half_ago(known: Known) -> Record:
