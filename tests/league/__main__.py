@@ -68,7 +68,9 @@ def main() -> int:
         f"{len(after) - len(before)} of {len(todo)} cases ran in {(time.monotonic() - began) / 60:.1f} min; {results}"
     )
     if asked.page:
-        write_page(Path(asked.page), rows, asked.seed, machine(), _commit())
+        words = ["git", "rev-parse", "--short", "HEAD"]
+        commit = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+        write_page(Path(asked.page), rows, asked.seed, machine(), commit)
     return 0
 
 
@@ -231,11 +233,6 @@ def _tell(number: int, of: int, case: Case, verdict: Verdict, row: dict[str, Any
             f"       odd {case.odd} {case.mark} {own}\n       {verdict.kind} {verdict.ranks} {verdict.place}: {said[:700]}",
             flush=True,
         )
-
-
-def _commit() -> str:
-    words = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -46,17 +46,13 @@ def test_a_key_is_read_however_it_is_written(written: str, named: str, tmp_path:
     assert found.line == "check --level quick"
 
 
-def as_pressed(letter: str) -> str:
-    """Return what Textual calls the key when a terminal sends ``letter``."""
-    return next(event.key for event in XTermParser().feed(letter) if isinstance(event, events.Key))
-
-
 @pytest.mark.parametrize("written", [*"/?Z[-+@~", "space"])
 def test_a_letter_works_inside_its_view_alone(written: str, tmp_path: Path) -> None:
     keys = keymap(tmp_path, f'[keys.runs]\n"{written}" = "theme "\n')
     own = keys.keys[0]
     assert (own.line, own.asks, own.inside, own.views) == ("theme ", True, True, ("runs",))
-    assert own.key == as_pressed(" " if written == "space" else written)
+    pressed = XTermParser().feed(" " if written == "space" else written)
+    assert own.key == next(event.key for event in pressed if isinstance(event, events.Key))
     assert keys.of(own.key, "runs") is own
     assert keys.of(own.key, "check") is not own
 
