@@ -14,7 +14,8 @@ def make_table(results: Path) -> str:
     """Return one column for each platform of which there are results: its versions, then its claims."""
     tried = [row.name for row in ROWS if (results / f"{row.name}.xml").exists()]
     columns = [_column(results, name) for name in tried]
-    days = sorted({_day(results / f"{name}.xml") for name in tried})
+    tried_at = (time.gmtime((results / f"{name}.xml").stat().st_mtime) for name in tried)
+    days = sorted({time.strftime("%Y-%m-%d", each) for each in tried_at})
     alike = [
         claim for claim in CLAIMS if columns and {each[claim] for each in columns} == {"real"}
     ]
@@ -65,7 +66,3 @@ def _judge(outcomes: list[str | None]) -> str:
     if all(each == "passed" for each in outcomes):
         return "real"
     return "**fails**" if "failed" in outcomes else "not tried"
-
-
-def _day(path: Path) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(path.stat().st_mtime))

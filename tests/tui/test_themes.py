@@ -1,5 +1,6 @@
 """Whatever the colours: everything written can be read, and every state is told apart without them."""
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -57,11 +58,6 @@ def contrast(style: Style, system: ColorSystem) -> float:
     return (brighter + 0.05) / (darker + 0.05)
 
 
-def is_drawing(text: str) -> bool:
-    """Whether it is a part of a line, a bar or a curve and no writing."""
-    return all(0x2500 <= ord(each) <= 0x259F or 0x2800 <= ord(each) <= 0x28FF for each in text)
-
-
 def drawn(app: ConsoleApp) -> Iterator[Segment]:
     for line in app.screen._compositor.render_strips():
         yield from line
@@ -70,7 +66,7 @@ def drawn(app: ConsoleApp) -> Iterator[Segment]:
 def written(app: ConsoleApp) -> Iterator[Segment]:
     for segment in drawn(app):
         words = segment.text.strip(" ·")
-        if words and not is_drawing(words.replace(" ", "")):
+        if re.sub("[\u2500-\u259f\u2800-\u28ff ]", "", words):  # no line, bar or curve
             yield segment
 
 

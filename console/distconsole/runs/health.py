@@ -16,7 +16,7 @@ from distconsole.model.run_events import EndState, RankState, RunEnded, RunFindi
 from distconsole.model.time_text import duration_text, span_text, unusual_text
 from distconsole.runs.detectors import slowness
 from distconsole.runs.detectors.stragglers import cost_text, who_text
-from distconsole.runs.diagnosis.blaming import plural
+from distconsole.runs.diagnosis.blaming import plural, ranks_text
 from distconsole.runs.diagnosis.causes import cause_of
 from distconsole.runs.diagnosis.roll import NEVER_STEPPED_SECONDS, Roll
 from distconsole.runs.diagnosis.stacks import own_place
@@ -144,12 +144,12 @@ def _condition(timeline: RunTimeline, now: float, figures: Present) -> Health:
     if timeline.outlived_hosts:
         # Ranks are numbered again without it, so the last numbers are void.
         gone = [view for view in gone if view.rank < timeline.world]
-        if not figures.living:
+        if not figures.living and {view.state for view in gone} != {RankState.EXITED}:
             lost = ", ".join(sorted(timeline.outlived_hosts))
             return Health(Tone.WARN, "restarting", f"beginning again without {lost}")
-    failed = [v for v in gone if v.state is RankState.FAILED and v.rank not in timeline.outlived]
+    failed = {view.rank for view in gone if view.state is RankState.FAILED} - timeline.outlived
     if failed:
-        return Health(Tone.BAD, "failed", f"rank {min(view.rank for view in failed)} failed")
+        return Health(Tone.BAD, "failed", f"{ranks_text(sorted(failed))} failed")
     if gone and not figures.living:
         return Health(Tone.NOTE, "ended", "all ranks have ended, and the run goes on")
     if timeline.lost_hosts:

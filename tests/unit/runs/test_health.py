@@ -65,6 +65,8 @@ def test_a_run_whose_ranks_have_ended_is_neither_healthy_nor_slow() -> None:
     line = said(window(0), window(1), *ended, now=T + 9)
     assert line.startswith("all ranks have ended, and the run goes on: 2 ranks")
     assert "0 samples/s" not in line
+    failed = [rank_is(rank, RankState.FAILED) for rank in (1, 2)]
+    assert said(window(0), *failed, now=T + 9).startswith("ranks 1-2 failed: ")
 
 
 def test_several_silent_ranks_are_counted_and_the_one_least_far_is_named() -> None:

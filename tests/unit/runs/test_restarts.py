@@ -232,7 +232,7 @@ def test_the_picture_follows_the_ranks_into_the_next_attempt(run: Run) -> None:
     run.feed("a", "phase", rank=0, phase="first_step", seconds=2.0)
     run.loss(0, 0, 1)
     run.fail()
-    assert health_line(run.timeline, run.t).startswith("rank 0 failed")
+    assert health_line(run.timeline, run.t).startswith("ranks 0-1 failed: 2 ranks")
     told = run.begin(1)
     assert [each.state for each in told if isinstance(each, RankChanged)] == [
         RankState.STARTING,
