@@ -96,7 +96,8 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(
         ("node1", RankState.EXITED),
         ("node3", RankState.EXITED),
     ]
-    assert ended[2].state in (RankState.KILLED, RankState.FAILED)
+    assert ended[2].state in (RankState.EXITED, RankState.FAILED)  # by torchrun: nobody saw how
+    assert ended[2].exit_code is UNSET
 
 
 # test_every_launcher has it below torchruns of a fixed number.

@@ -144,7 +144,7 @@ def _condition(timeline: RunTimeline, now: float, figures: Present) -> Health:
     if timeline.outlived_hosts:
         # Ranks are numbered again without it, so the last numbers are void.
         gone = [view for view in gone if view.rank < timeline.world]
-        if not figures.living and {view.state for view in gone} != {RankState.EXITED}:
+        if not figures.living:
             lost = ", ".join(sorted(timeline.outlived_hosts))
             return Health(Tone.WARN, "restarting", f"beginning again without {lost}")
     failed = {view.rank for view in gone if view.state is RankState.FAILED} - timeline.outlived
