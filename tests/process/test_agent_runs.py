@@ -188,7 +188,7 @@ def test_a_dead_shim_leaves_nothing_running(node: AgentNode, bridge: Bridge) -> 
     assert first["rank"] == 0
     assert first["error"] == f"node {first['host']} lost: its shim is gone"
     assert [e["check"] for e in entries if e["kind"] == "note"] == ["run.supervisor_lost"]
-    assert states(entries)[-1] == "failed"
+    assert states(entries)[-1] == "killed"
     left = [each.pid for each in (rank, *children)]
     wait_until("nothing is left", lambda: all(map(gone, left)))
     assert bridge.done("runs")["runs"][0]["state"] == "failed"
