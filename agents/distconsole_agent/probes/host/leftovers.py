@@ -152,8 +152,6 @@ def _interesting(
         return None
     if is_ours(split_words(read_head(f"/proc/{process.pid}/cmdline", 4096))):
         return None
-    # In a container the first process may be the job itself, and hidepid of proc(5) hides another user's parent.
-    parent = every.get(process.ppid)
     return {
         **process.told(),
         "state": process.state,
@@ -162,8 +160,17 @@ def _interesting(
         "ports": ports,
         "run": run,
         "run_state": state,
-        "orphan": parent is not None and _INIT.fullmatch(parent.name) is not None,
+        "orphan": _is_orphan(every.get(process.ppid)),
     }
+
+
+def _is_orphan(parent: Process | None) -> bool:
+    """Return True if a process has the parent that the kernel gives to orphans.
+
+    In a container the first process may be the job itself. A parent that is invisible is
+    another user's (hidepid of proc(5)), and alive.
+    """
+    return parent is not None and _INIT.fullmatch(parent.name) is not None
 
 
 def _run_of(pid: int) -> tuple[str, str]:
