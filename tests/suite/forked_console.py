@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from testbed.keeper import die_with_keeper
+
 SERVER = """\
 import contextlib, importlib, json, os, pkgutil, signal, socket, sys, time
 import distconsole
@@ -127,6 +129,7 @@ def console_server(folder: Path) -> Iterator[Path]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=die_with_keeper,  # as a Ctrl-C ends workers without their fixtures
     )
     try:
         assert server.stdout is not None
