@@ -18,7 +18,7 @@ from distconsole.tui.widgets.log_sides import Counted
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import Plot
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, SMALL, on_screen, on_stage, read, screen_text, staged
+from fakes.stage import ATTACH, LARGE, SMALL, on_screen, on_stage, read, screen_text, staged, until
 
 
 async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
@@ -138,7 +138,7 @@ async def test_a_search_from_the_ranks_counts_and_marks_while_it_is_typed() -> N
         await read(app, pilot)
         await stage.pressed("backspace")
         assert app.main.view == "run"
-        assert "'step 49': 11 of 11" in screen_text(app)
+        await until(pilot, lambda: "'step 49': 11 of 11" in screen_text(app))
         tail = app.query_one("#tail", LogTail)
         assert tail.found is not None
         await stage.pressed("escape")

@@ -155,7 +155,8 @@ class Process:
         for name, reached_ns in self._phases:
             recorder.phase(name, reached_ns)
         self._phases.clear()
-        if "multiprocessing.util" in sys.modules and not self._trusts_environment:
+        own = self._trusts_environment or "multiprocessing.util" not in sys.modules
+        if not own and sys.version_info < (3, 13):  # which finalizes behind the exception
             from multiprocessing import parent_process, util
 
             if parent_process() is not None:
