@@ -23,6 +23,7 @@ from distconsole.model.requests import Run
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
 SPAWNERS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "xmp.spawn")
+TRAINERS = ("lightning", "pytorch_lightning", "transformers")
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.launcher")
 RUNS_PROGRAM = re.compile(r"subprocess\.(run|call|check_\w+|Popen)|os\.(system|execvp?)")
 OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
@@ -196,7 +197,8 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
     if tree is None:
         return ScriptTraits(here=True)
     modules = seen.modules
-    is_rank = seen.distributed or seen.spawners or _imports(modules, "horovod", "mpi4py")
+    is_rank = seen.distributed or seen.spawners or "backward" in seen.called
+    is_rank = is_rank or _imports(modules, "horovod", "mpi4py", *TRAINERS)
     starts = () if is_rank else seen.find_starts()
     return ScriptTraits(
         here=True,
@@ -205,7 +207,7 @@ def traits_of(source: str, path: Path | None = None, request: Run | None = None)
         horovod=_imports(modules, "horovod"),
         elastic=_imports(modules, "horovod") and seen.elastic,
         mpi=_imports(modules, "mpi4py"),
-        torch=_imports(modules, "torch", "lightning", "pytorch_lightning", "transformers"),
+        torch=_imports(modules, "torch", *TRAINERS),
         distributed=seen.distributed or _imports(modules, "torch.distributed", "deepspeed"),
         data_parallel="DataParallel" in seen.called
         and not seen.called & DISTRIBUTED_MODELS

@@ -49,6 +49,8 @@ from distconsole.model.requests import LauncherName, PassArgs, Run
         ("import os\nos.execv(p, ['torchrun', 't.py'])", "single", None, "torchrun"),
         ("from torch.distributed import run\nrun.main()", "single", None, "distributed.run)"),
         ("import os\nos.system('torchrun t.py')\ninit_process_group()", "torch", None, "env://"),
+        ("import os\nloss.backward()\nos.system('torchrun t.py')", "torch", None, "no launcher"),
+        ("import os, transformers\nos.system('torchrun t.py')", "torch", None, "no launcher"),
         ("from subprocess import run\nrun(['mpirun', '--version'])", "torch", None, "no launcher"),
         ("import torch\nm = torch.nn.DataParallel(m)", "single", None, "DataParallel"),
         (
