@@ -73,7 +73,7 @@ def test_an_idle_agent_leaves_and_takes_its_socket_along(node: AgentNode) -> Non
 
 
 def test_an_agent_with_a_console_stays(node: AgentNode) -> None:
-    agent = node.start_agent(0.5)
+    agent = node.start_agent(3.0)
     wait_until("the socket", lambda: list(node.node_dir.glob("*.sock")))
     with node.bridge() as bridge:
         for _ in range(3):
