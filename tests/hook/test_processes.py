@@ -490,7 +490,7 @@ sys.exit('hides' not in sys.argv)
 KILLED, LEFT = "os.kill(os.getpid(), 9)", "os._exit(3)"
 ERROR, WELL = "ConnectionResetError: by peer", "exited with code 0"
 NEW = sys.version_info >= (3, 13)
-"""Whether multiprocessing prints an exception before it finalizes."""
+"""Whether multiprocessing prints an exception before its finalizers run."""
 
 
 @pytest.mark.parametrize(

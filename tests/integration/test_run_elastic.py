@@ -96,7 +96,7 @@ def test_a_job_goes_on_after_a_failure_and_without_a_host_that_is_lost(
         ("node1", RankState.EXITED),
         ("node3", RankState.EXITED),
     ]
-    assert ended[2].state in (RankState.EXITED, RankState.FAILED)  # by torchrun: nobody saw how
+    assert ended[2].state in (RankState.EXITED, RankState.FAILED)  # torchrun ended it, unseen
     assert ended[2].exit_code is UNSET
 
 

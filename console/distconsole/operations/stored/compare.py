@@ -26,7 +26,7 @@ from distconsole.runs.summary import stored_events, summarise
 def compare_runs(request: Compare, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     """Read the runs, say how far that is, and compare them with the first.
 
-    Of a run without an end its hosts are asked for what is new, and whether it goes on.
+    Hosts of a run without an end are asked for newer entries and the run's state.
 
     Raises UsageError if they are fewer than two or more than eight, or one is named twice;
     RunNotFoundError if there is no such run.
@@ -54,7 +54,7 @@ def compare_runs(request: Compare, sessions: SessionSource, store: RunStore) -> 
 
 
 def _read(run_file: RunFile, state: str) -> Compared:
-    """Return what is known of a run; ``state`` by its hosts, or nothing."""
+    """Read a run; ``state`` is the one that its hosts report, empty if none does."""
     statistics, record = RunStatistics(), run_file.record()
     reducer = reducer_of(record)
     statistics.timeline.share(reducer.stragglers)
