@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 5 * SECONDS
 
 OF_RANK = re.compile(rb"^\[0 \w+\] (?:(\d+) and|\[distconsole: ([\d,]+) lines )", re.MULTILINE)
 
-LEFT_OUT = re.compile(rb"([\d,]+) lines \([\d,]+ bytes\) of rank 0 are not shown")
+LEFT_OUT = re.compile(rb"[\d,]+ bytes \(([\d,]+) whole lines\) of rank 0 are not shown")
 
 SCRIPT = """\
 import sys

@@ -70,6 +70,7 @@ def learn(wrap):
         torch.nn.functional.mse_loss(model(inputs), wanted).backward()
         optimizer.step()
         time.sleep(0.05)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(model))  # Gloo's thread aborts Python's end if it frees a gradient
 """
 
 BARE = (
@@ -163,8 +164,7 @@ import torch.distributed as dist
 def reduce():
     tensor = torch.ones(1)
     dist.all_reduce(tensor)
-    # Gloo's thread aborts an ending Python if it is the last to hold a tensor.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))  # as in learn
 
 def wrap(model):
     for weight in model.parameters():

@@ -207,7 +207,7 @@ class LogSources:
         start = log.offset
         lines, size = log.skip(limits.LAST_LOG_BYTES)
         summary = (
-            f"{lines:,} lines ({size:,} bytes) of {self._who(log)} are not shown: it printed faster "
+            f"{size:,} bytes ({lines:,} whole lines) of {self._who(log)} are not shown: it printed faster "
             "than they can be told"
         )
         hint = f"they are on {self._host}: {log.path}, bytes {start} to {start + size}"

@@ -180,7 +180,8 @@ def _add_setting(host: NamedHost, key: str, value: str) -> NamedHost:
     match key:
         case "slots" | "cpu" | "cpus" | "count":
             if host.slots is not None:
-                raise RangeError(f"the slots of {host.name} are given twice")
+                both = f"{host.slots} and {value} (a port is written port=N)"
+                raise RangeError(f"the slots of {host.name} are given twice: {both}")
             return replace(host, slots=_slots(value))
         case "user" | "username":
             if not may_be_user(value):

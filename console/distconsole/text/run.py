@@ -199,9 +199,7 @@ def note_text(event: RunEvents, done: str = "") -> str:
             return f"{event.severity.value}: {event.summary}"
         case LinkChanged():
             gone = f"connection lost ({event.reason}); the run goes on, trying again"
-            return (
-                f"{event.host}: {'connected again; nothing was lost' if event.connected else gone}"
-            )
+            return f"{event.host}: {'connected again' if event.connected else gone}"
         case RunRestarted():
             return f"restart {event.restart} of {event.of}"
         case RunEnded():

@@ -178,7 +178,7 @@ def line(number: int) -> bytes:
     [
         (line(0) + line(1), b"", (2, 2)),
         (line(0) + b"[0 node1] [distconsole: 1,200 lines (9 characters)\n" + line(1201), b"", (1202, 2)),
-        (line(0) + line(8), b"warn 7 lines (99 bytes) of rank 0 are not shown: it", (9, 2)),
+        (line(0) + line(8), b"warn 99 bytes (7 whole lines) of rank 0 are not shown: it", (9, 2)),
         (line(0) + line(8), b"", (-1, 1)),
     ],
 )  # fmt: skip

@@ -147,7 +147,7 @@ def test_every_launcher_s_hostfile_is_read(kind: str, tmp_path: Path) -> None:
         ("a slots=4\nb slot=4\n", [":2:", "unknown setting 'slot'", "did you mean slots?"]),
         ("a\nb slots=many\n", [":2:", "'many'"]),
         ("a b\n", [":1:", "'a b'"]),
-        ("a:4 slots=2\n", [":1:", "twice"]),
+        ("a:4 slots=2\n", [":1:", "given twice: 4 and 2", "port=N"]),
         ("# nothing\n", ["names no host"]),
         ("x[3-1]\n", [":1:", "backwards"]),
     ],

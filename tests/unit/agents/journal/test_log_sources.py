@@ -92,8 +92,8 @@ def test_what_is_not_shown_at_the_end_is_counted_with_its_path(logs: Logs, more:
     size = (logs.folder / "rank-0.out").stat().st_size
     assert LAST_LOG_BYTES - len(LINE) <= told <= LAST_LOG_BYTES
     assert told % len(LINE) == 0
-    missing = (size - told) // len(LINE)
-    assert f"{missing:,} lines ({size - told:,} bytes) of rank 0 are not shown" in note["summary"]
+    counts = f"{size - told:,} bytes ({(size - told) // len(LINE):,} whole lines)"
+    assert f"{counts} of rank 0 are not shown" in note["summary"]
     assert str(logs.folder / "rank-0.out") in note["hint"]
 
 
