@@ -4,14 +4,17 @@ import getpass
 import socket
 import struct
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
 
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
+from distconsole.ssh import embedded
 from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.ssh.transport import LocalTransport
 from fakes.sshd import wait_until
@@ -25,8 +28,18 @@ def connected(cluster: EmbeddedCluster, stream: socket.socket | None = None) -> 
     return transport
 
 
-def test_a_user_without_a_home_is_in_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_is_in_root_also_if_the_command_has_ended_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "none"))
+    begin = embedded._Login.check_channel_exec_request
+
+    def begin_late(*request: Any) -> bool:
+        begun = begin(*request)
+        time.sleep(0.5)
+        return begun
+
+    monkeypatch.setattr(embedded._Login, "check_channel_exec_request", begin_late)
     with (
         EmbeddedCluster(1, folder=tmp_path / "e") as cluster,
         closing(connected(cluster)) as login,

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from distconsole.config.hosts import demo_cluster
+from distconsole.config.paths import replace_file
 from distconsole.model.cluster import Cluster
 from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.paramiko_transport import WRITING_ERRORS
@@ -190,7 +191,7 @@ class _Login(paramiko.ServerInterface):
         self._user_key = user_key
         self._environment = environment
         self._commands: list[_Command] = []
-        self._stream = WatchedStream(connection)
+        self._stream = _ServedStream(connection)
         self._transport = paramiko.Transport(self._stream)  # type: ignore[arg-type]
         self._transport.auth_timeout = LOGIN_SECONDS
         self._transport.add_server_key(host_key)
@@ -230,25 +231,33 @@ class _Login(paramiko.ServerInterface):
             process = start_shell(command, self._environment)
         except OSError:
             return False
-        self._commands = [one for one in self._commands if one.running]
-        self._commands.append(_Command(channel, process))
+        self._commands = [one for one in self._commands if one.process.poll() is None]
+        answered = self._stream.answered = threading.Event()
+        self._commands.append(_Command(channel, process, answered))
         return True
+
+
+class _ServedStream(WatchedStream):
+    """A client's stream: by the next call of ``recv`` paramiko has answered the request before, and tells nobody."""
+
+    answered = threading.Event()
+
+    def recv(self, size: int) -> bytes:
+        self.answered.set()
+        return super().recv(size)
 
 
 @dataclass(slots=True)
 class _Command:
-    """A process; threads copy its streams to and from a channel."""
+    """A process; threads copy its streams to and from a channel, and close it once its request is ``answered``."""
 
     channel: paramiko.Channel
     process: subprocess.Popen[bytes]
+    answered: threading.Event
 
     def __post_init__(self) -> None:
         threading.Thread(target=self._feed, name="embedded:stdin", daemon=True).start()
         threading.Thread(target=self._serve, name="embedded:stdout", daemon=True).start()
-
-    @property
-    def running(self) -> bool:
-        return self.process.poll() is None
 
     def _feed(self) -> None:
         assert self.process.stdin is not None
@@ -273,6 +282,7 @@ class _Command:
         self._copy(self.process.stdout, self.channel.sendall)
         errors.join()
         code = self.process.wait()
+        self.answered.wait(LOGIN_SECONDS)  # a client takes an end before it for a refusal
         with suppress(*WRITING_ERRORS):
             self.channel.send_exit_status(code if code >= 0 else 128 - code)
             self.channel.close()
@@ -292,10 +302,7 @@ def _make_key(path: Path) -> paramiko.PKey:
         serialization.PrivateFormat.OpenSSH,
         serialization.NoEncryption(),
     )
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text)
+    replace_file(path, text)
     return paramiko.Ed25519Key.from_private_key_file(str(path))
 
 
