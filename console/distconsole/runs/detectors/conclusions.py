@@ -44,7 +44,9 @@ def first_failure_finding(
         advice = advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
     elif known := re.findall(r"^rank \d+ had ended before \(.+\)$", first.traceback, re.MULTILINE):
         advice = advice.replace(LEFT_FIRST, "; ".join(known))
-    logs = f"distconsole logs {ranks.run}" + (f" --rank {first.rank}" if first.of_rank else "")
+    absent = re.search(r"\bRanks? (\d+)[\d, ]* failed to pass monitoredBarrier", first.error)
+    looked_at = absent[1] if absent else first.rank
+    logs = f"distconsole logs {ranks.run}" + (f" --rank {looked_at}" if first.of_rank else "")
     error = first.error or f"exit code {first.exit_code}"
     if len(error) > MAX_SUMMARY_CHARS:
         error = f"{error[:MAX_SUMMARY_CHARS]}…"
@@ -321,6 +323,10 @@ REMEDIES = (
         "run has (a world size of its own in place of WORLD_SIZE), and what the others do before it",
     ),
     (
+        r"failed to pass monitoredBarrier",
+        "the ranks that the error names, by their numbers in the group, did not come in time: look what they did",
+    ),
+    (
         r"Watchdog caught collective operation timeout|"
         r"Timed out waiting \d+ms for (send|recv) operation|Wait timeout|stall(ed)? shutdown",
         "a collective was not over in time: look for a rank that hangs, is slow or has fewer steps, and for "
@@ -362,8 +368,8 @@ REMEDIES = (
     ),
     (
         r"killed by SIGSEGV",
-        "where is in its last lines, or comes there by --env PYTHONFAULTHANDLER=1; whether packages "
-        "fit each other says distconsole check --only python,torch,horovod",
+        "its last lines say where, with --env PYTHONFAULTHANDLER=1; compare the hosts' packages: "
+        "distconsole check --only python,torch,horovod",
     ),
 )
 """Pattern of an error -> its remedy; the first match counts."""
