@@ -347,7 +347,7 @@ def _other_collective(call: Call, roll: Roll) -> Cause | None:
     if stacks.what_it_does(call) is not stacks.Does.WAITS:
         return None
     op = stacks.operation_of(call.frames)
-    hint = _HINTS.get(
+    hint = OPERATION_HINTS.get(
         family_of(op), "every rank of a group must enter the same collectives in the same order"
     )
     pending = [each for each in call.collectives if not each.p2p and is_pending(each)]
@@ -356,7 +356,10 @@ def _other_collective(call: Call, roll: Roll) -> Cause | None:
     return _at(call, Hang.OTHER_COLLECTIVE, f"waits in {op}", hint, sure=Sure.LIKELY)
 
 
-_HINTS = {
+BETWEEN_HINT = (
+    "what remains is the network or the backend between them: distconsole check --only net,coll"
+)
+OPERATION_HINTS = {
     "newgroup": "new_group() has to be called by all ranks of the job, in the same order, also by those that are not in the group",
     **dict.fromkeys(
         ("isend", "irecv", "send", "recv"),
