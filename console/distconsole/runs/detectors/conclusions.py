@@ -318,9 +318,9 @@ REMEDIES = (
         "below `if rank == 0`, and for shapes and types that are not equal on all ranks",
     ),
     (
-        r"wait timeout after \d+ms, keys: /default_pg/",
-        "not all ranks came to init_process_group: look whether the script waits for more than the "
-        "run has (a world size of its own in place of WORLD_SIZE), and what the others do before it",
+        r"wait timeout after \d+ms, keys: /default_pg/|Timed out after \d+ seconds waiting for clients",
+        "not all ranks came to init_process_group: look whether the script sets a world size, MASTER_ADDR or "
+        "MASTER_PORT of its own in place of the run's, and what the others do before it",
     ),
     (
         r"failed to pass monitoredBarrier",
@@ -333,8 +333,7 @@ REMEDIES = (
         "a collective below `if rank == 0`; --verify-sync 100 compares the ranks",
     ),
     (
-        r"(client socket has timed out|Timed out after \d+ seconds waiting for clients|"
-        r"connectFullMesh failed|Connect timeout|unhandled system error|"
+        r"(client socket has timed out|connectFullMesh failed|Connect timeout|unhandled system error|"
         r"Connection refused|No route to host)",
         "a connection was not made; whether ranks can reach each other says distconsole check --only "
         "net,os.hostname,coll",

@@ -195,7 +195,7 @@ SAID = [
     (
         "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 "
         "clients joined.",
-        "check --only net",
+        "came to init_process_group: look whether the script sets a world size, MASTER_ADDR",
     ),
     (
         "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer "
@@ -203,6 +203,7 @@ SAID = [
         "was closed",
     ),
     ("horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.", "was closed"),
+    ("RuntimeError: Gloo connectFullMesh failed with x: Connection refused", "check --only net"),
     ("terminate called without an active exception, then killed by SIGABRT", "dist.barrier()"),
     ("killed by SIGKILL (out of memory?)", "a smaller batch"),
     ("killed by SIGKILL", "killed nobody for memory there"),
