@@ -312,6 +312,8 @@ def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         return None
     text = f"{waiting_text(waiting, len(roll.world))}: no rank is missing, so the evidence blames none"
     hint = OPERATION_HINTS.get(family_of(waiting.operation), BETWEEN_HINT)
+    if any("/horovod/" in frame.file for frame in roll.calls[waiting.ranks[0]].frames):
+        hint = f"Horovod's tensors meet by name: look whether all ranks give this one the same; {hint}"
     return make_diagnosis((), Cause(Hang.ALL_WAIT, "", hint, sure=Sure.UNKNOWN), roll, graph, text)
 
 
