@@ -179,10 +179,7 @@ SAID = [
         "OpType=ALLREDUCE) ran for 600031 milliseconds before timing out.",
         "was not over in time",
     ),
-    (
-        "RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 4000 ms",
-        "did not come in time",
-    ),
+    ("[Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 4000 ms", "did not come in time"),
     (
         "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms "
         "for recv operation to complete",
