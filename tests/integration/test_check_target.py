@@ -110,10 +110,8 @@ def test_faults_of_one_host_are_each_one_finding_about_it(bed: Testbed) -> None:
     ]
     assert "differs between the hosts" in the_finding(report, "script.same").summary
     assert "a_module_of_nobody" in the_finding(report, "script.imports").summary
-    assert (
-        "--output /dev/shm/x/out cannot be written to"
-        in the_finding(report, "script.arguments").summary
-    )
+    summary = the_finding(report, "script.arguments").summary
+    assert "--output /dev/shm/x/out cannot be written to" in summary
 
 
 def test_a_script_that_is_missing_or_broken_on_one_host(bed: Testbed) -> None:

@@ -25,6 +25,7 @@ LIBRARIES = {
 }  # fmt: skip
 OTHERS = {
     "lock": [("acquire", "/usr/lib/python3.11/threading.py", 320)],
+    "join": [("_wait_for_tstate_lock", "/usr/lib/python3.11/threading.py", 1139), ("join", "/usr/lib/python3.11/threading.py", 1119)],
     "queue": [("wait", "/usr/lib/python3.11/threading.py", 327), ("get", "/usr/lib/python3.11/queue.py", 171)],
     "exit": [("_shutdown", "/usr/lib/python3.11/threading.py", 1590)],
     "pdb": [("cmdloop", "/usr/lib/python3.11/cmd.py", 126), ("interaction", "/usr/lib/python3.11/pdb.py", 440)],

@@ -209,10 +209,10 @@ def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
     text, message = _format(error)
     text = text[-MAX_ERROR_BYTES:]
     name = type(error).__name__
-    said, colon, rest = message.partition(": ")
+    said, _, rest = message.partition(": ")
     if isinstance(error, SyntaxError):  # its lines of source stand in the traceback
         message = str(error)
-    elif colon and said.rpartition(".")[2] == name:  # Python puts the type's module before it
+    elif said.rpartition(".")[2] == name:  # Python puts the type's module before it
         message = rest
     # While torchrun has restarts left, this process's end is not the job's.
     done, allowed = (

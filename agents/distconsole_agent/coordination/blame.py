@@ -57,7 +57,8 @@ _CONSEQUENCE = re.compile(
     r"|gloo.{0,80}(timed out|transport)|Application timeout caused pair closure"
     r"|Horovod has been shut down|HorovodInternalError|HorovodAllreduce.{0,40}failed"
     rf"|{BY_ENGINE}|{NODE_LOST}|^mpirun exited with code|^{ENDED_EARLY}"
-    r"|TCPStore.{0,80}(unreachable|timed? ?out)|No route to host|Connection timed out",
+    r"|TCPStore.{0,80}(unreachable|timed? ?out)|No route to host|Connection timed out"
+    r"|Detected at least one rank that exhausted inputs",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -191,7 +192,11 @@ def first_failure(evidence: Evidence) -> Failure | None:
         and _correct_time(evidence, failure) <= latest
     )
     disagreements = (failure for failure in in_order if _DISAGREEMENT.search(failure.error))
-    knowing = (failure for failure in in_order if ENDED_BEFORE in failure.traceback)
+    knowing = (
+        failure
+        for failure in in_order
+        if ENDED_BEFORE in failure.traceback or "failed to pass monitoredBarrier" in failure.error
+    )
     return next(causes, next(disagreements, next(knowing, in_order[0])))
 
 

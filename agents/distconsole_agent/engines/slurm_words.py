@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ _CANCELLED = re.compile(
 _PLAIN = ("", "SIGNAL TERMINATED")
 """The reason after scancel's own signal; from 25.05 on slurmstepd names every signal."""
 
-_ANSWER = re.compile(r"^JobId=\d+ (?:.*? PreemptTime=(?P<preempted>\d))?", re.MULTILINE)
+_ANSWER = re.compile(r"^JobId=\d+ .*", re.MULTILINE)
 """A job with a GraceTime gets the signals of scancel first, and only scontrol knows of the preemption."""
 
 _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
@@ -78,13 +77,14 @@ def read_reason(run_dir: str, *, final: bool = False, asked: bool = False) -> st
         return "Slurm ended the job's step, and its reason was lost" if lost else ""
     if found is None:
         return f"Slurm ended the job: {node}"
-    why = (found["why"] or found["failed"] or "").upper()
+    why, answer = (found["why"] or found["failed"] or "").upper(), _ANSWER.search(log)
     if why in _PLAIN:
-        answer = _ANSWER.search(log)
         if answer is None and asked:
             return ""
-        why = "PREEMPTION" if answer is not None and answer["preempted"] else why
-    told = _REASONS.get(why, "Slurm job {job} was cancelled")
+        why = "PREEMPTION" if answer and re.search(r" PreemptTime=\d", answer[0]) else why
+    # scancel of a step kills the shims at once, that of a job signals them first.
+    of_step = " JobState=RUNNING " in answer[0] if answer else final and "STEP" in found[0]
+    told = _REASONS.get(why, f"Slurm job {{job}}{': its step' if of_step else ''} was cancelled")
     if why not in _REASONS and why not in _PLAIN:
         told += f": {why.lower()}"
     return told.format(job=found["id"], node=node)
@@ -102,11 +102,10 @@ def read_srun_death(run_dir: str) -> SrunDeath | None:
     exit_code = read_exit_code(os.path.join(run_dir, STEP_ENDED), 0)
     if exit_code <= 128 or _KILLED.search(_read_log(run_dir)) is None:
         return None
-    try:
-        name = signal.Signals(exit_code - 128).name
-    except ValueError:
-        name = f"signal {exit_code - 128}"
-    return SrunDeath(f"srun was killed by {name}", exit_code)
+    from distconsole_agent.supervisor.failures import describe_exit  # late: a start needs no ends
+
+    how = describe_exit(exit_code, exit_code - 128, out_of_memory=False)
+    return SrunDeath(f"srun was {how}", exit_code)
 
 
 class _Ended(NamedTuple):

@@ -294,20 +294,18 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
         return ""
     if (found := timeline.stall_of_start) is not None:
         return f" for {span_text(now - min(view.started_at or now for view in living))}: {found.summary}"
-    one, several = PHASE_WORDS[first.phase]
-    asked = ""
-    if alike and (where := _where_called(timeline, first)):
-        one, several, asked = where, plural(where), _asked_text(timeline, first, now)
-    if len(last) == len(living) > 1:
-        words = f"all {several}"
-    else:
-        words = f"rank {first.rank} on {first.host}{_and_more(len(last) - 1)} {one}"
+    everyone = len(last) == len(living) > 1
+    who = "all" if everyone else f"rank {first.rank} on {first.host}{_and_more(len(last) - 1)}"
+    does = PHASE_WORDS[first.phase][everyone]
+    if place := _where_called(timeline, first) if alike else "":
+        place = f"{plural(place) if everyone else place}{_asked_text(timeline, first, now)}"
     took = _others_took(first, living)
     late = took is not None and is_late(seconds, took)
     if seconds < LONG_START_SECONDS and not late:
-        return f", {words}{asked}"
+        return f", {who} {place or does}"
     others = f", the others took {span_text(took)}" if late and took is not None else ""
-    return f", {words} for {span_text(seconds)}{others}{asked}"
+    also = f" and {place}" if place else ""  # nothing says since when it is there
+    return f", {who} {does} for {span_text(seconds)}{also}{others}"
 
 
 def _alike(timeline: RunTimeline, views: list[RankView]) -> list[RankView]:

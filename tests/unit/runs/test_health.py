@@ -149,19 +149,17 @@ def test_the_start_says_who_is_behind_and_in_what() -> None:
     told = [reached(rank, "interpreter") for rank in range(4)]
     line = said(*ranks, *told, reached(0, "import_torch"), reached(1, "import_torch"))
     assert line == "starting, rank 2 on h2 (and 1 more) imports torch: 4 ranks"
-    assert said(*ranks, reached(0, "interpreter")).startswith(
-        "starting, rank 1 on h1 (and 2 more) starts, imports or prepares"
-    )
+    does = "starting, rank 1 on h1 (and 2 more) starts, imports or prepares"
+    assert said(*ranks, reached(0, "interpreter")).startswith(does)
 
 
 def test_a_rank_that_starts_and_was_asked_is_at_its_line() -> None:
     ranks = [rank_is(rank, RankState.RUNNING) for rank in range(2)]
     others = [reached(0, "interpreter"), reached(0, "import_torch")]
     line = said(*ranks, *others, called_at(1, "prepare", 5), now=T + 41)
-    assert line.startswith("starting, rank 1 on h1 is in prepare at train.py:5 for 41 s")
-    assert "starts, imports or prepares" in said(
-        *ranks, *others, called_at(1, "prepare", 5, T - 9)
-    )
+    does = "starting, rank 1 on h1 starts, imports or prepares"
+    assert line.startswith(f"{does} for 41 s and is in prepare at train.py:5 (asked 32 s ago),")
+    assert said(*ranks, *others, called_at(1, "prepare", 5, T - 9)).startswith(f"{does}:")
 
 
 def test_a_rank_without_a_step_is_named_once_others_have_made_them_for_ten_seconds() -> None:
@@ -174,39 +172,32 @@ def test_a_rank_without_a_step_is_named_once_others_have_made_them_for_ten_secon
         return said(*begun, window(0, now), window(1, now), *heard, now=now)
 
     assert line_at(9.0).startswith("healthy: 3 ranks")
-    words = (
-        "rank 2 on h2 has made no step, 2 others make them for 11 s: it is in wait at train.py:5"
-    )
-    assert line_at(12.0).startswith(f"{words}: 3 ranks")
-    assert line_at(40.0).startswith(f"{words.replace('11 s', '39 s')} (asked 31 s ago): 3 ranks")
+    has, where = "rank 2 on h2 has made no step, 2 others make them", "it is in wait at train.py:5"
+    assert line_at(12.0).startswith(f"{has} for 11 s: {where}: 3 ranks")
+    assert line_at(40.0).startswith(f"{has} for 39 s: {where} (asked 31 s ago): 3 ranks")
 
 
 def test_of_ranks_that_start_the_fewest_at_one_line_are_named() -> None:
     ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
     met = [reached(rank, "init_process_group") for rank in range(4)]
     asked = [called_at(rank, "load" if rank == 3 else "wait", 5) for rank in range(4)]
-    assert said(*ranks, *met, *asked, now=T + 12).startswith(
-        "starting, rank 3 on h3 is in load at train.py:5: 4 ranks"
+    fewest, every = (
+        "rank 3 on h3 is in load at train.py:5: 4 ranks",
+        "all are before their first step",
     )
-    assert said(*ranks, *met, *asked[:3], now=T + 12).startswith(
-        "starting, all are before their first step"
-    )
+    assert said(*ranks, *met, *asked, now=T + 12).startswith(f"starting, {fewest}")
+    assert said(*ranks, *met, *asked[:3], now=T + 12).startswith(f"starting, {every}")
 
 
 def test_a_rank_that_starts_more_slowly_than_the_others_is_compared_with_them() -> None:
     ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
-    begun = [
-        msgspec.structs.replace(reached(rank, "interpreter"), seconds=0.5) for rank in range(4)
-    ]
-    there = [
-        msgspec.structs.replace(reached(rank, "import_torch"), seconds=6.5) for rank in range(3)
-    ]
-    assert said(*ranks, *begun, *there, now=T + 8).startswith(
-        "starting, rank 3 on h3 imports torch: "
-    )
-    assert said(*ranks, *begun, *there, now=T + 41.5).startswith(
-        "starting, rank 3 on h3 imports torch for 41 s, the others took 6 s: "
-    )
+    after = msgspec.structs.replace
+    begun = [after(reached(rank, "interpreter"), seconds=0.5) for rank in range(4)]
+    there = [after(reached(rank, "import_torch"), seconds=6.5) for rank in range(3)]
+    slow = "starting, rank 3 on h3 imports torch"
+    assert said(*ranks, *begun, *there, now=T + 8).startswith(f"{slow}: ")
+    late = f"{slow} for 41 s, the others took 6 s: "
+    assert said(*ranks, *begun, *there, now=T + 41.5).startswith(late)
 
 
 def test_a_start_that_takes_long_says_for_how_long_all_do_the_same() -> None:

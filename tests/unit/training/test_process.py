@@ -79,7 +79,7 @@ def test_who_asks_while_making_it_gets_none_and_does_not_wait(
         ("def f(:\n", "SyntaxError", "invalid syntax (train.py, line 1)"),
         ("if True:\npass\n", "IndentationError", "expected an indented block"),
         ("raise ValueError('bad: label')\n", "ValueError", "bad: label"),
-        ("raise KeyError\n", "KeyError", "KeyError"),
+        ("raise KeyError\n", "KeyError", ""),
     ],
 )
 def test_a_message_is_what_went_wrong_and_not_the_lines_around_it(
@@ -92,5 +92,5 @@ def test_a_message_is_what_went_wrong_and_not_the_lines_around_it(
     home.note(raised.value, 1)
     noted = json.loads((tmp_path / f"{os.getpid()}.json").read_text())
     assert noted["type"] == kind
-    assert noted["message"].startswith(message)
+    assert noted["message"][: len(message) or None] == message
     assert "\n" not in noted["message"]

@@ -21,6 +21,7 @@ from distconsole.rpc.frames import PhaseEntry, WindowEntry
 from distconsole.runs import pace
 from distconsole.runs.detectors.ranks import RanksSeen, ranks_text
 from distconsole.runs.detectors.slow_causes import Load, SlowCause
+from distconsole.runs.diagnosis.causes import BETWEEN_HINT
 
 DRIFT = "run.drift"
 COUNTED_WINDOWS = 20
@@ -28,9 +29,6 @@ COUNTED_WINDOWS = 20
 FEWEST_WINDOWS = 5
 OWN_SHARE = 0.2
 """Ranks work longer than before if the slowest one's own time has grown by this share of the steps' growth."""
-BETWEEN_HINT = (
-    "what remains is the network or the backend between them: distconsole check --only net,coll"
-)
 START = "run.start"
 OWN_PHASES = {
     "interpreter": "start Python",

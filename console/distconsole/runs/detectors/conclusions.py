@@ -44,7 +44,9 @@ def first_failure_finding(
         advice = advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
     elif known := re.findall(r"^rank \d+ had ended before \(.+\)$", first.traceback, re.MULTILINE):
         advice = advice.replace(LEFT_FIRST, "; ".join(known))
-    logs = f"distconsole logs {ranks.run}" + (f" --rank {first.rank}" if first.of_rank else "")
+    absent = re.search(r"\bRanks? (\d+)[\d, ]* failed to pass monitoredBarrier", first.error)
+    looked_at = absent[1] if absent else first.rank
+    logs = f"distconsole logs {ranks.run}" + (f" --rank {looked_at}" if first.of_rank else "")
     error = first.error or f"exit code {first.exit_code}"
     if len(error) > MAX_SUMMARY_CHARS:
         error = f"{error[:MAX_SUMMARY_CHARS]}…"
@@ -316,9 +318,13 @@ REMEDIES = (
         "below `if rank == 0`, and for shapes and types that are not equal on all ranks",
     ),
     (
-        r"wait timeout after \d+ms, keys: /default_pg/",
-        "not all ranks came to init_process_group: look whether the script waits for more than the "
-        "run has (a world size of its own in place of WORLD_SIZE), and what the others do before it",
+        r"wait timeout after \d+ms, keys: /default_pg/|Timed out after \d+ seconds waiting for clients",
+        "not all ranks came to init_process_group: look whether the script sets a world size, MASTER_ADDR or "
+        "MASTER_PORT of its own in place of the run's, and what the others do before it",
+    ),
+    (
+        r"failed to pass monitoredBarrier",
+        "the ranks that the error names, by their numbers in the group, did not come in time: look what they did",
     ),
     (
         r"Watchdog caught collective operation timeout|"
@@ -327,8 +333,7 @@ REMEDIES = (
         "a collective below `if rank == 0`; --verify-sync 100 compares the ranks",
     ),
     (
-        r"(client socket has timed out|Timed out after \d+ seconds waiting for clients|"
-        r"connectFullMesh failed|Connect timeout|unhandled system error|"
+        r"(client socket has timed out|connectFullMesh failed|Connect timeout|unhandled system error|"
         r"Connection refused|No route to host)",
         "a connection was not made; whether ranks can reach each other says distconsole check --only "
         "net,os.hostname,coll",
@@ -362,8 +367,8 @@ REMEDIES = (
     ),
     (
         r"killed by SIGSEGV",
-        "where is in its last lines, or comes there by --env PYTHONFAULTHANDLER=1; whether packages "
-        "fit each other says distconsole check --only python,torch,horovod",
+        "its last lines say where, with --env PYTHONFAULTHANDLER=1; compare the hosts' packages: "
+        "distconsole check --only python,torch,horovod",
     ),
 )
 """Pattern of an error -> its remedy; the first match counts."""

@@ -27,6 +27,7 @@ class RanksSeen:
         self.hosts: dict[int, str] = {}
         self.living: dict[int, StateEntry] = {}
         """Rank -> its last state, of those whose processes live."""
+        self.sampled: dict[str, float] = {}  # host -> time of its last sample, in UNIX seconds
 
     def hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.hosts[rank] for rank in ranks if rank in self.hosts))

@@ -210,6 +210,7 @@ class Load:
         for event in events:
             if isinstance(event, NodeSample):
                 self._nodes[event.host] = event
+                self._ranks.sampled[event.host] = event.t
             elif isinstance(event, GpuSample) and isinstance(event.rank, int):
                 before = self._gpus.get(event.rank)
                 xid = before.xid if before else None

@@ -14,10 +14,10 @@ from distconsole.model.diagnosis.calls import Call, Operation
 from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Hang, Waiting
 from distconsole.model.names import ranks_text as spans_text
 from distconsole.model.time_text import span_text
-from distconsole.runs.diagnosis.causes import Cause, cause_of
+from distconsole.runs.diagnosis.causes import OPERATION_HINTS, Cause, cause_of
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import line_text, operation_of, own_place
-from distconsole.runs.diagnosis.waiting import WaitGraph, group_text
+from distconsole.runs.diagnosis.waiting import WaitGraph, family_of, group_text
 
 HARD = (
     *(Hang.OUT_OF_MEMORY, Hang.KILLED, Hang.FAILED, Hang.STOPPED, Hang.DEBUGGER, Hang.INPUT),
@@ -72,6 +72,9 @@ def blame(
     there = first in graph.waiting
     if not lead and waiting is not None and set(waiting.ranks) - set(alike):
         lead = waiting_text(waiting, len(roll.world))
+    if waiting is not None and cause.kind is Hang.ELSEWHERE:
+        order = OPERATION_HINTS.get(family_of(waiting.operation), "")
+        cause = cause._replace(hint="; ".join(filter(None, (cause.hint, order))))
     text = culprit_text(alike, cause, roll, there=there or not lead)
     text = f"{lead}. {text}" if lead else text
     others = [
@@ -143,13 +146,8 @@ def ranks_text(ranks: Sequence[int]) -> str:
     spans = spans_text(ranks).split(",")
     if len(spans) <= MAX_SPANS:
         return f"ranks {','.join(spans)}"
-    named = sum(_size(span) for span in spans[:MAX_SPANS])
-    return f"ranks {','.join(spans[:MAX_SPANS])} and {len(ranks) - named:,} more"
-
-
-def _size(span: str) -> int:
-    first, _, last = span.partition("-")
-    return int(last or first) - int(first) + 1
+    last = int(spans[MAX_SPANS - 1].rpartition("-")[2])
+    return f"ranks {','.join(spans[:MAX_SPANS])} and {sum(rank > last for rank in ranks):,} more"
 
 
 def payload_text(operation: Operation) -> str:

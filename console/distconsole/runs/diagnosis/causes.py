@@ -323,9 +323,11 @@ def _lock(call: Call, roll: Roll) -> Cause | None:
     holder = _holder(call, waits.what if waits is not None and told else "")
     hint = "two threads that take two locks in different order wait for ever; look at both stacks"
     does = "waits for a lock"
-    inner = (frame.file for frame in call.frames[:3] if stacks.is_library(frame.file))
-    if any(file.endswith("/queue.py") for file in inner):
+    inner = [frame for frame in call.frames[:3] if stacks.is_library(frame.file)]
+    if any(frame.file.endswith("/queue.py") for frame in inner):
         does, hint = "waits for a queue", "look at who is to fill or empty it: another thread?"
+    elif any(frame.function == "join" for frame in inner):  # as of a replica of DataParallel
+        does, hint = "waits for a thread to end", "look at what that thread waits for"
     sure = Sure.CERTAIN if told else Sure.LIKELY
     return _at(call, Hang.LOCK, does, hint, holder, sure=sure)
 
@@ -347,7 +349,7 @@ def _other_collective(call: Call, roll: Roll) -> Cause | None:
     if stacks.what_it_does(call) is not stacks.Does.WAITS:
         return None
     op = stacks.operation_of(call.frames)
-    hint = _HINTS.get(
+    hint = OPERATION_HINTS.get(
         family_of(op), "every rank of a group must enter the same collectives in the same order"
     )
     pending = [each for each in call.collectives if not each.p2p and is_pending(each)]
@@ -356,7 +358,10 @@ def _other_collective(call: Call, roll: Roll) -> Cause | None:
     return _at(call, Hang.OTHER_COLLECTIVE, f"waits in {op}", hint, sure=Sure.LIKELY)
 
 
-_HINTS = {
+BETWEEN_HINT = (
+    "what remains is the network or the backend between them: distconsole check --only net,coll"
+)
+OPERATION_HINTS = {
     "newgroup": "new_group() has to be called by all ranks of the job, in the same order, also by those that are not in the group",
     **dict.fromkeys(
         ("isend", "irecv", "send", "recv"),
@@ -368,9 +373,7 @@ _HINTS = {
 def _evaluates(call: Call, roll: Roll) -> Cause | None:
     if not stacks.evaluates(call):
         return None
-    hint = (
-        "the others wait until its evaluation is over: evaluate on all ranks, or raise the timeout"
-    )
+    hint = "the others wait until it is over: evaluate on all ranks, or raise the timeout"
     return _at(call, Hang.EVALUATING, "evaluates", hint)
 
 

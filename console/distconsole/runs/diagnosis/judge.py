@@ -28,16 +28,17 @@ from distconsole.runs.diagnosis.blaming import (
     what_most_wait_in,
     who_text,
 )
-from distconsole.runs.diagnosis.causes import Cause, cause_of
+from distconsole.runs.diagnosis.causes import BETWEEN_HINT, OPERATION_HINTS, Cause, cause_of
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import (
     Does,
     group_stacks,
+    line_text,
     own_place,
     place_text,
     what_it_does,
 )
-from distconsole.runs.diagnosis.waiting import WaitGraph, group_text
+from distconsole.runs.diagnosis.waiting import WaitGraph, family_of, group_text
 
 JudgeRule = Callable[[Roll, WaitGraph], Diagnosis | None]
 ORDER_HINT = "every rank of a group must enter the same collectives, with equal shapes and types, in the same order"
@@ -161,8 +162,7 @@ def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         wait = graph.waits[rank][0]
         absent = sorted(graph.absent(wait))
         for_whom = f" for {ranks_text(absent[:3])}" if absent else ", where nobody else is"
-        where = own_place(graph.calls[rank].frames)
-        at = "" if where is None else f" {place_text(where)}"
+        at = f" {_where(graph.calls[rank])}".rstrip()
         parts.append(
             f"rank {rank} waits in {wait.op} #{wait.seq} of {group_text(wait.group[0])}{at}{for_whom}"
         )
@@ -238,11 +238,8 @@ def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
         hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
         cause = Cause(Hang.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
         return make_diagnosis((), cause, roll, graph, text)
-    first = roll.calls[min(there)]
-    place = own_place(first.frames)
-    where = (
-        "" if place is None else f" at {place_text(place).split(' at ')[-1].removeprefix('at ')}"
-    )
+    place = own_place(roll.calls[min(there)].frames)
+    where = "" if place is None else f" at {line_text(place)}"
     text = f"{len(there):,} of {len(roll.world):,} ranks wait in the rendezvous{where}"
     return blame(missing, roll, graph, lead=text)
 
@@ -314,7 +311,9 @@ def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     if waiting is None or len(waiting.ranks) < len(roll.world):
         return None
     text = f"{waiting_text(waiting, len(roll.world))}: no rank is missing, so the evidence blames none"
-    hint = "what remains is the network or the backend between them: distconsole check --only net,coll"
+    hint = OPERATION_HINTS.get(family_of(waiting.operation), BETWEEN_HINT)
+    if any("/horovod/" in frame.file for frame in roll.calls[waiting.ranks[0]].frames):
+        hint = f"Horovod's tensors meet by name: look whether all ranks give this one the same; {hint}"
     return make_diagnosis((), Cause(Hang.ALL_WAIT, "", hint, sure=Sure.UNKNOWN), roll, graph, text)
 
 
@@ -362,12 +361,6 @@ def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
     """Report the facts without blame; of a single rank its activity."""
     if len(roll.world) == 1 and roll.calls:
         return blame(roll.world, roll, graph)
-    if not roll.calls:
-        text = "no rank could be asked where it is"
-        hint = "distconsole doctor looks at the way to the hosts"
-        return make_diagnosis(
-            (), Cause(Hang.UNDECIDED, "", hint, sure=Sure.UNKNOWN), roll, graph, text
-        )
     seen = group_stacks(roll.calls.values())
     parts = [
         f"{ranks_text(group.ranks)} {_where(roll.calls[group.ranks[0]]) or group.does}"
@@ -375,9 +368,12 @@ def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
     ]
     text = f"the stacks do not say who is waited for: {'; '.join(parts)}"
     hint = "ask again in some seconds: a place that changes is no hang"
-    if len(seen) == 1 and seen[0].does == Does.OTHER and len(roll.calls) == len(roll.world):
+    if len(seen) == 1 and seen[0].does == Does.OTHER and len(seen[0].ranks) == len(roll.world):
         text = f"all {len(roll.world):,} ranks are {_where(roll.calls[seen[0].ranks[0]])}: none of them waits for another"
-    if not seen:
+    if not roll.calls:
+        text = "no rank could be asked where it is"
+        hint = "distconsole doctor looks at the way to the hosts"
+    elif not seen:
         text = f"no stack could be read, which would say who is waited for. {_by_kernel(roll)}"
         hint = "with py-spy on the hosts (pip install py-spy) the rank and its line can be named"
     return make_diagnosis(

@@ -194,9 +194,8 @@ def group_stacks(calls: Iterable[Call]) -> tuple[StackGroup, ...]:
 
 
 def _waits_in_import(inside: Sequence[Place]) -> bool:
-    if not inside or "/torch/" in inside[-1].file or _is_collective(inside[-1]):
-        return False
-    return bool(operation_of(inside))
+    own = bool(inside) and "/torch/" not in inside[-1].file and not _is_collective(inside[-1])
+    return own and bool(operation_of(inside))
 
 
 def _leaves(frame: Place) -> bool:

@@ -68,7 +68,7 @@ def _state(row: RankRow) -> Text:
     if row.trouble == LOST:
         since = f" {span_text(row.lost_seconds)}" if row.lost_seconds is not None else ""
         return Text(f"{row.lost}{since}", style="warn")
-    words = view.state.value
+    words, long_wait = view.state.value, max(WAIT_MS, WAIT_SHARE * (view.step_ms_mean or 0.0))
     if row.still_seconds is not None:
         style = "bad" if view.state is RankState.STALLED else "note"
         return Text(f"no step {span_text(row.still_seconds)}", style=style)
@@ -85,7 +85,7 @@ def _state(row: RankRow) -> Text:
     elif row.slow:
         part = "slow" if row.slow == STEP else f"slow {row.slow}"
         words = f"{part} +{ms_text(row.excess_ms)}"
-    elif row.sight is Sight.MEASURED and _waits(row):
+    elif row.sight is Sight.MEASURED and (row.wait_ms or 0.0) >= long_wait:
         for_whom = "" if row.slowest is None else f" for rank {row.slowest}"
         return Text(f"waits {ms_text(row.wait_ms or 0.0)}{for_whom}", style="note")
     return Text(words, style="warn" if row.slow else STATE_STYLES[view.state])
@@ -95,11 +95,6 @@ def _state_in(row: RankRow, cells: int) -> Text:
     """Return the state, without the awaited rank if its number has no room."""
     text = _state(row)
     return text if len(text) <= cells else Text(text.plain.partition(" for rank ")[0], text.style)
-
-
-def _waits(row: RankRow) -> bool:
-    least = max(WAIT_MS, WAIT_SHARE * (row.view.step_ms_mean or 0.0))
-    return row.wait_ms is not None and row.wait_ms >= least
 
 
 def _name_text(row: RankRow, name: str | int | None) -> Text:

@@ -175,22 +175,28 @@ def test_a_srun_that_a_signal_ended_is_told_from_one_that_says_so_of_a_task(
 
 
 @pytest.mark.parametrize(
-    ("time", "reason"), [(AT, "Slurm preempted job 3"), ("None", "Slurm job 3 was cancelled")]
+    ("time", "state", "reason"),
+    [
+        (AT, "COMPLETING", "Slurm preempted job 3"),
+        ("None", "COMPLETING", "Slurm job 3 was cancelled"),
+        ("None", "RUNNING", "Slurm job 3: its step was cancelled"),
+    ],
 )
 def test_sruns_parent_asks_slurm_and_ends_a_srun_that_waits_for_a_lost_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, state: str, reason: str
 ) -> None:
     monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(slurm, "OVER_SECONDS", 0.2)
     script = tmp_path / "step.sh"
     script.write_text(step_script(str(tmp_path), "3", ["sleep", "1000"], ["echo", "ended"]))
     scontrol = tmp_path / "scontrol"
-    scontrol.write_text("#!/bin/sh\necho JobId=$4 Reason=None PreemptTime=$TIME\n")
+    scontrol.write_text("#!/bin/sh\necho JobId=$4 JobName=x JobState=$STATE PreemptTime=$TIME\n")
     scontrol.chmod(0o755)
     (tmp_path / "step.log").write_text(
         f"slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT {AT} ***\n"
     )
-    env = {"PATH": f"{tmp_path}:/bin:/usr/bin", "TIME": time}
+    assert read_reason(str(tmp_path), final=True) == "Slurm job 3: its step was cancelled"
+    env = {"PATH": f"{tmp_path}:/bin:/usr/bin", "TIME": time, "STATE": state}
     script_words = ["/bin/bash", str(script)]
     step = subprocess.Popen(script_words, stdout=subprocess.PIPE, text=True, env=env)
     with step:

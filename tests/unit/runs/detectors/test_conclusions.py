@@ -179,6 +179,7 @@ SAID = [
         "OpType=ALLREDUCE) ran for 600031 milliseconds before timing out.",
         "was not over in time",
     ),
+    ("[Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 4000 ms", "did not come in time"),
     (
         "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms "
         "for recv operation to complete",
@@ -191,7 +192,7 @@ SAID = [
     (
         "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 "
         "clients joined.",
-        "check --only net",
+        "came to init_process_group: look whether the script sets a world size, MASTER_ADDR",
     ),
     (
         "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer "
@@ -199,11 +200,12 @@ SAID = [
         "was closed",
     ),
     ("horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.", "was closed"),
+    ("RuntimeError: Gloo connectFullMesh failed with x: Connection refused", "check --only net"),
     ("terminate called without an active exception, then killed by SIGABRT", "dist.barrier()"),
     ("killed by SIGKILL (out of memory?)", "a smaller batch"),
     ("killed by SIGKILL", "killed nobody for memory there"),
     ("killed by SIGKILL (for memory? that is not known)", "sudo dmesg"),
-    ("killed by SIGSEGV", "in its last lines, or comes there by --env PYTHONFAULTHANDLER=1"),
+    ("killed by SIGSEGV", "its last lines say where, with --env PYTHONFAULTHANDLER=1"),
     (
         "CalledProcessError: Command '['git', 'rev-parse', 'HEAD']' returned non-zero exit status 128.",
         "DISTCONSOLE_GIT_COMMIT",
@@ -253,6 +255,11 @@ def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
     hint = first_failure_finding(RanksSeen("r1"), first, (), 0.0).hint
     assert "check --only python" in hint
     assert hint.endswith("distconsole logs r1 --rank 2")
+    barrier = "RuntimeError: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 4000 ms"
+    first = structs.replace(first, rank=0, error=f"{barrier}\nTimed out waiting 4000ms for recv")
+    hint = first_failure_finding(RanksSeen("r1"), first, (), 0.0).hint
+    assert hint.startswith("the ranks that the error names")
+    assert hint.endswith("distconsole logs r1 --rank 3")
 
 
 def test_who_notices_that_ranks_disagree_has_no_part_in_the_finding() -> None:

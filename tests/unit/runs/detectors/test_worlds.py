@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from distconsole.model.run_events import RunFinding
-from distconsole.rpc.frames import AttemptEntry, PhaseEntry, SampleEntry, StateEntry
+from distconsole.rpc.frames import AttemptEntry, NodeLoad, PhaseEntry, SampleEntry, StateEntry
 from distconsole.runs.detectors.worlds import GATHER_SECONDS, LONGER, SKEW_SECONDS, WAIT_SECONDS
 from distconsole.runs.reduce import RunReducer
 
@@ -45,10 +45,10 @@ class Run:
     def joins(self, rank: int) -> None:
         self.phase(rank, "init_process_group", world=2, group_rank=rank, planned=self.world)
 
-    def after(self, seconds: float) -> list[str]:
+    def after(self, seconds: float, host: str = "a") -> list[str]:
         """Return what is told when so many seconds have passed."""
         self.t += seconds
-        found = self.feed("a", SampleEntry(seq=1, t=self.t))
+        found = self.feed(host, SampleEntry(seq=1, t=self.t, node=NodeLoad(cpu=5.0)))
         return [f"{one.check}: {one.summary}" for one in found]
 
 
@@ -119,10 +119,11 @@ def test_ranks_that_all_came_and_do_not_find_each_other(run: Run) -> None:
     run.asks(0)
     run.t += WAIT_SECONDS
     run.asks(1)
-    assert run.after(WAIT_SECONDS - 1) == []
-    (told,) = run.after(1)
+    assert run.after(WAIT_SECONDS - 1, host="b") == []
+    assert run.after(SKEW_SECONDS) == []  # of the other host nothing is heard
+    (told,) = run.after(0, host="b")
     assert "ranks 0, 1 have waited for the other ranks" in told
-    assert "for 60 s; every rank that lives has asked" in told
+    assert "for 69 s; every rank that lives has asked" in told
 
 
 def test_a_meeting_that_took_long_before_may_take_long_again(run: Run) -> None:
