@@ -20,9 +20,9 @@ from distconsole.ssh.transport import LocalTransport
 from fakes.sshd import wait_until
 
 
-def connected(cluster: EmbeddedCluster, stream: socket.socket | None = None) -> paramiko.Transport:
+def connected(cluster: EmbeddedCluster) -> paramiko.Transport:
     port = int(cluster.ssh_config.read_text().split("Port ")[1].split()[0])
-    transport = paramiko.Transport(stream or socket.create_connection(("127.0.0.1", port)))
+    transport = paramiko.Transport(("127.0.0.1", port))
     key = paramiko.Ed25519Key.from_private_key_file(str(cluster.folder / "id_ed25519"))
     transport.connect(username=getpass.getuser(), pkey=key)
     return transport
@@ -64,16 +64,15 @@ def test_a_connection_that_breaks_while_a_command_writes_fails_no_thread_of_the_
         return [thread.name for thread in threading.enumerate() if "embedded:st" in thread.name]
 
     with EmbeddedCluster(1, folder=tmp_path / "e") as cluster:
-        port = int(cluster.ssh_config.read_text().split("Port ")[1].split()[0])
         for _ in range(8):
-            stream = socket.create_connection(("127.0.0.1", port))
+            transport = connected(cluster)
             # Closed without a goodbye, so that the server's next write fails.
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            transport = connected(cluster, stream)
+            linger = struct.pack("ii", 1, 0)
+            transport.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             channel = transport.open_session()
             channel.exec_command("yes; yes >&2")
             channel.recv(100_000)
-            stream.close()
+            transport.sock.close()
             transport.close()
         wait_until(lambda: not copying())
     assert failed == []
