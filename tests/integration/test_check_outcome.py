@@ -298,7 +298,7 @@ def test_a_dead_agent_is_not_taken_for_a_dead_host(
 
 @pytest.mark.torch_ranks
 @pytest.mark.horovod
-def test_ctrl_c_while_jobs_go_on_accuses_nobody(
+def test_ctrl_c_while_jobs_go_on_blames_nobody(
     standing_nodes: EmbeddedCluster, home: Path
 ) -> None:
     pressed: list[bool] = []

@@ -102,9 +102,7 @@ def test_the_ranks_of_both_launchers_are_mapped_and_the_stopped_one_is_named(
         assert console.wait() == 0
 
 
-def test_hosts_without_training_are_said_to_have_none(
-    standing_bed: Testbed, tmp_path: Path
-) -> None:
+def test_hosts_without_training_have_none(standing_bed: Testbed, tmp_path: Path) -> None:
     # A session whose start-up file exports a rank has it in our programs, too.
     for host in standing_bed.hosts:
         host.bashrc("export RANK=0 WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29500\n")

@@ -54,7 +54,7 @@ for step, batch in enumerate(DataLoader(Slow(), batch_size=1)):
 
 
 @pytest.mark.torch_ranks
-def test_two_runs_are_replayed_and_compared(
+def test_replaying_and_comparing_two_runs(
     standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.py"

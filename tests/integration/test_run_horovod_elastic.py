@@ -110,9 +110,7 @@ def said(run: Operator, rank: int) -> list[str]:
     return [e.line for e in run.of(LogLine) if (e.rank, e.stream) == (rank, "out")]
 
 
-def test_a_rank_that_is_killed_leaves_the_others_training(
-    three_hosts: Testbed, tmp_path: Path
-) -> None:
+def test_a_killed_rank_leaves_the_others_training(three_hosts: Testbed, tmp_path: Path) -> None:
     """Horovod gives up the host, so the rank beside the one that died goes too."""
     name = three_hosts.hosts[1].name
     asked = request(three_hosts, tmp_path, KILL, make=LEARNING, slots="2")
@@ -141,9 +139,7 @@ def test_a_rank_that_is_killed_leaves_the_others_training(
     assert not gone(*three_hosts.hosts)
 
 
-def test_a_node_that_is_lost_leaves_the_others_training(
-    three_hosts: Testbed, tmp_path: Path
-) -> None:
+def test_a_lost_node_leaves_the_others_training(three_hosts: Testbed, tmp_path: Path) -> None:
     node = three_hosts.hosts[1]
     asked = request(three_hosts, tmp_path, WAIT, nnodes="2:3")
     with Operator(asked, open_session) as run:

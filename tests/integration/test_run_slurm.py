@@ -238,9 +238,7 @@ def test_ranks_meet_by_env_and_by_a_shared_file(slurm: Slurm, tmp_path: Path) ->
     assert nothing_left(slurm)
 
 
-def test_a_killed_srun_is_named_also_where_slurm_kills_the_shims(
-    slurm: Slurm, tmp_path: Path
-) -> None:
+def test_a_killed_srun_is_named_if_slurm_kills_the_shims(slurm: Slurm, tmp_path: Path) -> None:
     """Slurm may kill the shims before the first one hears that its srun is gone."""
     text = "print('up', flush=True)\ntime.sleep(300)"
     with Operator(submitted(slurm, write_job(tmp_path, text)), open_session) as run:

@@ -160,9 +160,7 @@ HEADLESS = {
 
 
 @pytest.mark.parametrize("words", HEADLESS.values(), ids=HEADLESS)
-def test_the_headless_program_never_loads_the_screen(
-    words: str, tmp_path: Path, home: Path
-) -> None:
+def test_a_headless_program_loads_no_screen(words: str, tmp_path: Path, home: Path) -> None:
     node = AgentNode(tmp_path / "node")
     config = home / ".config" / "distconsole" / "distconsole.toml"
     config.parent.mkdir(parents=True)

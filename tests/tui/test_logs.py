@@ -230,9 +230,7 @@ HOSTILE = {
 @pytest.mark.parametrize(
     "size", [(40, 10), pytest.param(SMALL, marks=pytest.mark.campaign), LARGE], ids=str
 )
-async def test_whatever_is_printed_is_shown_harmless_and_in_its_place(
-    size: tuple[int, int],
-) -> None:
+async def test_whatever_is_printed_is_shown_and_does_no_harm(size: tuple[int, int]) -> None:
     def scene() -> list[Event]:
         lines = [line for text, _ in HOSTILE.values() for line in scenes.printed(0, text + "\n")]
         return [scenes.plan(2), *lines, *scenes.printed(1, "x" * 1_000_000 + "\n")]

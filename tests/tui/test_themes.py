@@ -173,9 +173,7 @@ async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
         assert "without colours, because NO_COLOR is set" in screen_text(app)
 
 
-async def test_a_terminal_with_ascii_alone_gets_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_terminal_of_ascii_gets_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "vt100")
     async with on_stage(SCENES, MIDDLE, request=ATTACH) as (app, stage, _pilot):
         for line in ("view run", "heat", "view cluster"):

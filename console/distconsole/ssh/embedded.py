@@ -80,8 +80,6 @@ class EmbeddedCluster:
         except BaseException:
             self.close()
             raise
-        for node in self._nodes:
-            node.start()
 
     def close(self) -> None:
         """Stop the servers and kill whatever was started through them; the files stay."""
@@ -134,7 +132,7 @@ class _Node:
         self, name: str, host_key: paramiko.PKey, serve: Callable[[socket.socket], _Login]
     ) -> None:
         self.name = name
-        self._host_key = host_key
+        self.public_line = f"{host_key.get_name()} {host_key.get_base64()}"
         self._serve = serve
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -145,18 +143,11 @@ class _Node:
         self._accepting = threading.Thread(
             target=self._accept, name=f"embedded:{name}", daemon=True
         )
-
-    @property
-    def public_line(self) -> str:
-        return f"{self._host_key.get_name()} {self._host_key.get_base64()}"
-
-    def start(self) -> None:
         self._accepting.start()
 
     def close(self) -> None:
         self._closing.set()
-        if self._accepting.is_alive():
-            self._accepting.join()
+        self._accepting.join()
         self._listener.close()
         with self._lock:
             logins, self._logins = self._logins, []

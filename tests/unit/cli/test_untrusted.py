@@ -47,9 +47,7 @@ def test_help_needs_no_trust(words: list[str], capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
-def test_trust_is_given_once_and_taken_back(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trust_is_given_and_taken_back(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project.parent / "src").mkdir()
     assert run(["trust", "src"]) == 0
     assert capsys.readouterr().out.splitlines() == [

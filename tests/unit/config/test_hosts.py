@@ -152,9 +152,7 @@ def test_every_launcher_s_hostfile_is_read(kind: str, tmp_path: Path) -> None:
         ("x[3-1]\n", [":1:", "backwards"]),
     ],
 )
-def test_a_wrong_line_is_named_by_file_and_number(
-    text: str, words: list[str], tmp_path: Path
-) -> None:
+def test_a_wrong_line_is_named_with_its_file(text: str, words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:

@@ -62,9 +62,7 @@ def test_a_stranger_s_file_above_is_passed_by_with_a_word(tmp_path: Path) -> Non
         ("folder", 0o1777, "everybody may write into its folder"),
     ],
 )
-def test_what_everybody_may_write_is_not_read(
-    what: str, mode: int, words: str, tmp_path: Path
-) -> None:
+def test_what_all_may_write_is_not_read(what: str, mode: int, words: str, tmp_path: Path) -> None:
     file = project(tmp_path, "theme = 'theirs'\n")
     (file if what == "file" else tmp_path).chmod(mode)
     config = load_config(tmp_path)

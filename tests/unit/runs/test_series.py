@@ -75,9 +75,7 @@ def test_one_long_window_does_not_make_all_others_alike() -> None:
     ],
     ids=["what goes on is no outlier", "of few none is one", "values near each other"],
 )
-def test_values_that_are_usual_are_all_shown(
-    values: list[float], usual: tuple[float, float]
-) -> None:
+def test_usual_values_are_all_shown(values: list[float], usual: tuple[float, float]) -> None:
     assert usual_range(values, values) == usual
 
 

@@ -121,9 +121,7 @@ def test_launches_are_compared_with_themselves_however_long_their_names(tmp_path
     assert mpi.since({"a": {"env": {"variables": {"FOR": "mpi"}}}})[1] == ()
 
 
-def test_a_full_disk_leaves_no_halves_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -81,9 +81,7 @@ def test_a_held_job_becomes_the_script_that_its_agent_names_and_evaluates_nothin
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o707, None])
-def test_a_job_is_held_only_in_a_folder_that_is_ours_alone(
-    tmp_path: Path, mode: int | None
-) -> None:
+def test_a_job_is_held_only_in_a_private_folder(tmp_path: Path, mode: int | None) -> None:
     real = tmp_path / ("real" if mode == 0o700 else "own")
     if mode is None:
         real.write_text("")

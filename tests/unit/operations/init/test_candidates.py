@@ -42,9 +42,7 @@ def test_hosts_come_of_the_allocation_the_host_file_ssh_config_and_sinfo(
     ]
 
 
-def test_nothing_is_found_where_there_is_nothing(
-    cwd: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_place_has_no_candidates(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(cwd))
     assert [hosts for hosts, _ in find_candidates(None) if hosts] == []
 

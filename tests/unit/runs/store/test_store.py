@@ -237,9 +237,7 @@ def test_a_removed_run_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_hosts_are_merged_by_time_and_each_stays_in_its_own_order(
-    tmp_path: Path, count: int
-) -> None:
+def test_hosts_are_merged_by_time_and_each_keeps_its_order(tmp_path: Path, count: int) -> None:
     chance = random.Random(count)
     store = RunStore(tmp_path)
     hosts = [f"node{number}" for number in range(count)]
