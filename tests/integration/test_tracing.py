@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.errors import UsageError
+from distconsole.errors import UnavailableError, UsageError
 from distconsole.model.events import Narration, TextMade
 from distconsole.model.requests import Run, Trace
 from distconsole.model.run_events import LogLine, Window
@@ -39,6 +39,11 @@ def test_a_trace_shows_whom_the_collectives_wait_for_and_the_run_goes_on(
         trace = answered(Trace(run.run, seconds=0.5, output=str(output)), sessions)
         seen = max(window.step for window in run.of(Window))
         run.see(Window, lambda window: window.step > seen + 20)
+        with Operator(Trace(run.run, max_mib=1 << 20), sessions) as large:
+            with pytest.raises(UnavailableError):
+                large.finish()
+            refused = [event.text for event in large.of(Narration) if "MiB free" in event.text]
+        assert ["lower --max-mib" in text for text in refused] == [True, True]
         printed = run.of(LogLine)
         run.control.stop(StopReason.STOP)
         run.finish()
