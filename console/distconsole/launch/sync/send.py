@@ -197,16 +197,7 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
             f"--sync would bring all of {root}",
             "put the script into a folder of its own, or run 'git init' in the project's folder",
         )
-    code = collect(root, kept.keep)
-    path = script.relative_to(root).as_posix() if script is not None else ""
-    known = {path, f"{path}/__main__.py"}.intersection(file.path for file in code.files)
-    linked = any(f"{path}/".startswith(f"{link}/") for link, _ in code.links)
-    if script is not None and not (known or linked):
-        raise PlanError(
-            f"--sync leaves out the script {script}, as .gitignore or .distconsoleignore says",
-            f"add a line to {root}/.distconsoleignore: !{script.name}",
-        )
-    return code
+    return collect(root, kept.keep, script)
 
 
 def locate(request: Run, folder: Path, root: Path) -> tuple[str, str, str]:

@@ -72,12 +72,18 @@ def test_what_git_tracks_all_the_same_is_code(tmp_path: Path) -> None:
     tree(tmp_path, "train.py", "data/kept.csv", "data/big.csv", "data/deep/kept.txt", "mine.log")
     (tmp_path / ".gitignore").write_text("data/\n*.log\n")
     (tmp_path / ".distconsoleignore").write_text("*.txt\n")
+    inside = tree(tmp_path / "data/sub", "data/x.csv", "kept.pyc")  # as a submodule
+    (inside / ".gitignore").write_text("*.pyc\nrest\n!my.log\n")
+    commit_all(inside)
+    (inside / ".git/info/exclude").write_text("my.log\n")  # counts before .gitignore
+    tree(inside, "rest", "my.log", "a.txt")
     for words in (
         ("init", "-q"),
-        ("add", "-f", "data/kept.csv", "data/deep/kept.txt", "mine.log"),
+        ("add", "-f", "data/kept.csv", "data/deep/kept.txt", "data/sub", "mine.log"),
     ):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    ours = {".gitignore", ".distconsoleignore"}
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
+    ours = {".gitignore", ".distconsoleignore", "data/sub/.gitignore"}
+    ours |= {"data/sub/data/x.csv", "data/sub/kept.pyc", "data/sub/my.log"}
     assert taken(tmp_path) == {"train.py", "data/kept.csv", "mine.log", *ours}
 
 
@@ -301,10 +307,17 @@ def test_a_whole_home_is_not_brought(
 def test_a_script_that_is_missing_or_left_out_is_refused(tmp_path: Path, kept: KeptCode) -> None:
     with pytest.raises(PlanError, match=r"train\.py does not exist on this machine"):
         gather(Run("train.py", sync=True), tmp_path, kept)
-    tree(tmp_path, "train.py")
-    (tmp_path / ".gitignore").write_text("*.py\n")
-    with pytest.raises(PlanError, match="leaves out the script"):
-        gather(Run("train.py", sync=True), tmp_path, kept)
+    tree(tmp_path, "a/b/c/train.py", ".git/HEAD")
+    (tmp_path / ".gitignore").write_text("b/\nc/\ntrain.*\n")
+    for left in ("a/b", "a/b/c", "a/b/c/train.py"):
+        with pytest.raises(PlanError, match=f"leaves out {left}, and so the script") as caught:
+            gather(Run("a/b/c/train.py", sync=True), tmp_path, kept)
+        assert caught.value.hint.startswith(f"bring it: echo '!/{left}' >>")
+        subprocess.run(caught.value.hint.removeprefix("bring it: "), shell=True, check=True)
+    assert "a/b/c/train.py" in paths(gather(Run("a/b/c/train.py", sync=True), tmp_path, kept))
+    tree(tmp_path, "a/b/c/pyvenv.cfg")
+    with pytest.raises(PlanError, match="leaves out a/b/c, and so the script"):
+        gather(Run("a/b/c/train.py", sync=True), tmp_path, kept)
 
 
 @pytest.mark.parametrize(
