@@ -129,6 +129,11 @@ def test_a_program_in_the_place_of_the_shell_is_an_end(server: SshServer, home: 
     assert (
         "does a start-up file end the shell (exit, exec)? [[ $- == *i* ]] || return" in error.hint
     )
+    home.put("ada", {".bashrc": "export PATH=/opt/cuda/bin\n"})
+    home.put("zoe", {".zshenv": "export PATH=/opt/cuda/bin\n"})
+    home.put("fi", {".config/fish/config.fish": "set PATH /opt/cuda/bin\n"})
+    for user in ("ada", "zoe", "fi"):
+        assert "export PATH=DIR:$PATH" in failure(server, user).hint
 
 
 @pytest.mark.parametrize("lines", ["", "MaxSessions 1"])
