@@ -17,6 +17,8 @@ from distconsole.grammar.pasting.starters import refuse_variable
 JOINS = ("&&", "||", ";", "|", "|&", "&")
 REDIRECTION = re.compile(r"(?:[0-9]*|&)>(?:[>|]|&(?=[0-9-]))?([^>]*)")
 """Output of the command that goes elsewhere; where, unless that is the next word."""
+OTHER_SYNTAX = re.compile(r"<<<|<<-?\w+|\d?>?>\(.*")
+"""A text as input, and output into another command."""
 KEPT = "nothing: every rank's output is kept: distconsole logs"
 BY_ITSELF = "nothing: a run goes on by itself"
 BEFORE = ("cd", "export")
@@ -82,6 +84,10 @@ def take_out(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
     kept: list[str] = []
     rows: list[tuple[str, str]] = []
     at = 0
+    if other := next((word for word in words if OTHER_SYNTAX.fullmatch(word)), None):
+        raise UsageError(
+            f"{other}: ranks have no standard input, and no shell runs here", "leave it out"
+        )
     while at < len(words):
         word, end = words[at], at + 1
         told = REDIRECTION.fullmatch(word)

@@ -50,13 +50,15 @@ def take_target(
         told["nproc"] = "1"
     if "nproc" in said:
         told.pop("ranks", None)
-    run = _request(context, ["--", pasted.script, *pasted.arguments], {**told, **said})
+    said_env = said.get("env", ())
+    both = {"env": (*told.get("env", ()), *said_env)}
+    run = _request(context, ["--", pasted.script, *pasted.arguments], {**told, **said, **both})
     divided = divided or words[0] != pasted.script
     given["nproc"] = None
     file = pasted.hostfile if not pasted.hosts else ""
     hosts = ask.Where(hosts=pasted.hosts or None, hostfile=file or None)
     target = ask.Target(
-        run=replace(run, divided=divided, command=_command_of(pasted, said)),
+        run=replace(run, divided=divided, command=_command_of(pasted, said, said_env)),
         command=words,
         python=pasted.python if pasted.python not in ("", "python3") else None,
         address=pasted.address,
@@ -99,8 +101,9 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
         values["ranks"] = None
     given |= {name: value for name, value in values.items() if name not in said}
     given |= {"script": pasted.script, "arguments": pasted.arguments}
-    given["env"] = (*values.get("env", ()), *(given["env"] if "env" in said else ()))
-    given["command"] = _command_of(pasted, said)
+    said_env = given["env"] if "env" in said else ()
+    given["env"] = (*values.get("env", ()), *said_env)
+    given["command"] = _command_of(pasted, said, said_env)
 
 
 def _ask_slurm(pasted: Pasted, values: dict[str, Any]) -> dict[str, Any]:
@@ -120,15 +123,15 @@ def _is_in_job() -> bool:
     return "SLURM_JOB_ID" in os.environ
 
 
-def _command_of(pasted: Pasted, said: Collection[str]) -> ask.Command | None:
+def _command_of(
+    pasted: Pasted, said: Collection[str], env: Sequence[tuple[str, str]]
+) -> ask.Command | None:
     """Return the part of a command that is kept; options of ours before it are noted as overriding."""
     values = _values(pasted)
-    counts = tuple(
-        (f"--{name.replace('_', '-')}", "stands before the command, and counts instead of its own")
-        for name in said
-        if name in values and name != "env"
-    )
-    rows = (*pasted.rows, *counts)
+    twice = [f"--{name.replace('_', '-')}" for name in said if name in values and name != "env"]
+    twice += [f"--env {name}={value}" for name, value in env if name in dict(pasted.env)]
+    counts = "stands before the command, and counts instead of its own"
+    rows = (*pasted.rows, *((each, counts) for each in twice))
     if not rows and not pasted.starter:
         return None
     return ask.Command("" if "launcher" in said else pasted.starter, rows)
