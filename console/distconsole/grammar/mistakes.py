@@ -20,20 +20,19 @@ from distconsole.grammar.pasting.read import is_command
 from distconsole.grammar.pasting.starters import STARTERS, StarterOption, starter_of
 
 OTHER_OPTIONS = {
-    **dict.fromkeys(("ngpus", "gpus", "world_size"), "--ranks N, or --nproc N for each host"),
-    **dict.fromkeys(
-        ("user", "username", "login"), "USER@HOST in --hosts, or User in ~/.ssh/config"
-    ),
-    **dict.fromkeys(("ssh_port", "port"), "HOST/PORT in --hosts, or Port in ~/.ssh/config"),
-    **dict.fromkeys(("identity_file", "ssh_identity_file"), "IdentityFile in ~/.ssh/config"),
-    **dict.fromkeys(
-        ("docker", "podman", "apptainer", "singularity", "image", "container_image"),
-        "--container docker:NAME, podman:NAME, apptainer:FILE or enroot:NAME",
-    ),
-    **dict.fromkeys(("conda", "conda_env", "venv"), "--python PATH of its python, or --setup CMD"),
-    **dict.fromkeys(("background", "daemon", "no_wait"), "--detach"),
-    **dict.fromkeys(("executor", "slurm_partition"), '--slurm "OPTIONS of sbatch"'),
-    **dict.fromkeys(("deepspeed", "deepspeed_config"), "behind the script, which gets it"),
+    option: cure
+    for cure, options in {
+        "--ranks N, or --nproc N for each host": "ngpus gpus world_size",
+        "USER@HOST in --hosts, or User in ~/.ssh/config": "user username login",
+        "HOST/PORT in --hosts, or Port in ~/.ssh/config": "ssh_port port",
+        "IdentityFile in ~/.ssh/config": "identity_file ssh_identity_file",
+        "--container docker:NAME, podman:NAME, apptainer:FILE or enroot:NAME": "docker podman apptainer singularity image container_image",
+        "--python PATH of its python, or --setup CMD": "conda conda_env venv",
+        "--detach": "background daemon no_wait",
+        '--slurm "OPTIONS of sbatch"': "executor slurm_partition",
+        "behind the script, which gets it": "deepspeed deepspeed_config",
+    }.items()
+    for option in options.split()
 }
 """By an option of submitit, of ssh or of a script, what says that here."""
 OTHER_WORDS = {

@@ -102,13 +102,10 @@ class ConfigPlace:
 
 @dataclass(slots=True)
 class _Pass:
-    """One reading of all files for one host: the values obtained so far.
-
-    ``host`` is the name that ``Host`` lines match: the alias, and in the final pass the host's own.
-    """
+    """One reading of all files for one host: the values obtained so far."""
 
     alias: str
-    host: str
+    host: str  # which Host lines match: the alias, and in the final pass the host's own name
     final: bool = False
     wants_final: bool = False
     values: dict[str, str] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from distconsole.errors import PlanError
 from distconsole.launch.sync.ignore import IgnoreRules, read_rules
+from distconsole.model.names import size_text
 from distconsole_agent.contract.git import ask_git, is_changed
 
 NEVER = frozenset({".git", ".hg", ".svn", ".jj"})
@@ -297,15 +298,11 @@ def _refuse_large(walk: _Walk) -> None:
     if total <= MAX_BYTES and max(sizes.values(), default=0) <= MAX_FILE_BYTES:
         return
     largest = sorted(sizes, key=lambda path: -sizes[path])[:NAMED]
-    listed = ", ".join(f"{path} ({_megabytes(sizes[path])})" for path in largest)
-    limit = f"files of more than {_megabytes(MAX_FILE_BYTES)}"
+    listed = ", ".join(f"{path} ({size_text(sizes[path])})" for path in largest)
+    limit = f"files of more than {size_text(MAX_FILE_BYTES)}"
     if total > MAX_BYTES:
-        limit = f"{_megabytes(total)} in all, more than {_megabytes(MAX_BYTES)}"
+        limit = f"{size_text(total)} in all, more than {size_text(MAX_BYTES)}"
     raise PlanError(
         f"--sync brings code, not data, and {walk.root} has {limit}; the largest: {listed}",
         f"leave them out: echo '/{largest[0]}' >>{walk.root / OWN_IGNORE}",
     )
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1048576:,.1f} MiB"

@@ -27,7 +27,7 @@ from distconsole.launch.script import module_files, traits_of
 from distconsole.launch.sync.code import COMMIT_VARIABLE, Code, CodeFile, collect, project_root
 from distconsole.model.events import Narration
 from distconsole.model.job import ScriptTraits
-from distconsole.model.names import HostName, RunId, count_text
+from distconsole.model.names import HostName, RunId, count_text, size_text
 from distconsole.model.requests import Run
 from distconsole.rpc.frames import Synced
 from distconsole.rpc.link import NodeLink
@@ -337,9 +337,3 @@ def _workdir(request: Run, folder: Path) -> Path:
 
 def _plain(path: Path) -> Path:
     return Path(posixpath.normpath(path.absolute()))
-
-
-def size_text(size: float) -> str:
-    if size < 1024:
-        return f"{size:,.0f} B"
-    return f"{size / 1024:,.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):,.1f} MiB"

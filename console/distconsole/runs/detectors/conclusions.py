@@ -381,13 +381,13 @@ def remedy(error: str, traceback: str) -> str:
     if lacks and script and f"/{lacks[1]}/" in script[1]:
         module = ".".join((lacks[1], *script[1].rpartition(f"/{lacks[1]}/")[2].split("/")))
         return f"{lacks[1]} is the package of the script: distconsole run -m {module}, from the folder above it"
-    lost = re.search(LOST_IN_A_COPY, error[:LOOKED_AT_CHARS])
-    of_a_copy = BROUGHT if lost and re.search(A_COPY, traceback) else ""
+    lost = re.search(LOST_IN_A_COPY, error[:LOOKED_AT_CHARS]) and re.search(A_COPY, traceback)
+    hints = [BROUGHT] if lost else []
     for said in (error[:LOOKED_AT_CHARS], traceback[-LOOKED_AT_CHARS:]):
-        for words, hint in REMEDIES:
-            if re.search(words, said, re.IGNORECASE):
-                return f"{of_a_copy}; else {hint}" if of_a_copy else hint
-    return of_a_copy
+        found = (hint for words, hint in REMEDIES if re.search(words, said, re.IGNORECASE))
+        if hint := next(found, ""):
+            return "; else ".join((*hints, hint))
+    return "".join(hints)
 
 
 LAUNCHERS = (
