@@ -219,13 +219,10 @@ def refuse_hosts_behind(hosts: str | None, words: Sequence[str]) -> None:
         return
     named = list(takewhile(may_name_hosts, words))
     rest = words[len(named) :][:1]
-    if rest or _without_numbers(named[0]) == _without_numbers(hosts.split(",")[-1]):
+    last = hosts.rpartition(",")[2]
+    if rest or len({re.sub(r".*@|\d+", "", host) for host in (named[0], last)}) == 1:
         line = " ".join((f"--hosts {','.join((hosts, *named))}", *rest))
         raise UsageError(
             f"{named[0]} stands behind --hosts {hosts}, in place of the script",
             f"did you mean `{line}`? a script of that name stands behind --",
         )
-
-
-def _without_numbers(host: str) -> str:
-    return re.sub(r"\d+", "", host.rpartition("@")[2])

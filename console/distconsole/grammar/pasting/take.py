@@ -46,7 +46,7 @@ def take_target(
     if pasted.ours:
         return _ours(context, words, pasted.ours, said)
     told = _values(pasted)
-    if pasted.has_one_task_a_host and not _is_in_job():
+    if pasted.has_one_task_a_host and "SLURM_JOB_ID" not in os.environ:
         told["nproc"] = "1"
     if "nproc" in said:
         told.pop("ranks", None)
@@ -108,7 +108,7 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
 
 def _ask_slurm(pasted: Pasted, values: dict[str, Any]) -> dict[str, Any]:
     """Return ``values`` with a job asked of Slurm, as srun outside of a job does; its hosts and ranks are that job's."""
-    if not pasted.starter.startswith("srun") or _is_in_job():
+    if not pasted.starter.startswith("srun") or "SLURM_JOB_ID" in os.environ:
         return values
     of_job = {"hosts", "hostfile", "ranks", "nnodes"}
     if pasted.launcher is ask.LauncherName.SLURM:
@@ -117,10 +117,6 @@ def _ask_slurm(pasted: Pasted, values: dict[str, Any]) -> dict[str, Any]:
     if pasted.has_one_task_a_host:
         kept["nproc"] = "1"
     return {**kept, "slurm": shlex.join(pasted.asks) or "--ntasks=1"}
-
-
-def _is_in_job() -> bool:
-    return "SLURM_JOB_ID" in os.environ
 
 
 def _command_of(

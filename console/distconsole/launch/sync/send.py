@@ -286,7 +286,7 @@ def script_path(request: Run, folder: Path) -> Path | None:
     """Return the script's path on this machine; None for a module."""
     if request.module:
         return None
-    return _plain(_workdir(request, folder) / expand_home(request.script))
+    return Path(posixpath.normpath(_workdir(request, folder) / expand_home(request.script)))
 
 
 Piece = list[str | int]
@@ -332,8 +332,4 @@ def _pack(data: bytes) -> str:
 
 
 def _workdir(request: Run, folder: Path) -> Path:
-    return _plain(folder / expand_home(request.workdir or "."))
-
-
-def _plain(path: Path) -> Path:
-    return Path(posixpath.normpath(path.absolute()))
+    return Path(posixpath.normpath((folder / expand_home(request.workdir or ".")).absolute()))

@@ -159,9 +159,8 @@ def test_no_program_that_the_settings_of_a_project_name_is_started(
     program.chmod(0o755)
     (root / ".gitignore").write_text("*.py\n")
     (root / ".gitattributes").write_text("* filter=own diff=own\n")
-    commit = ("-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "train")
-    for words in (("init", "-q"), ("add", "-f", "."), commit, ("update-index", "--fsmonitor")):
-        subprocess.run(["git", *words], cwd=root, check=True, capture_output=True)
+    commit_all(root)
+    subprocess.run(["git", "update-index", "--fsmonitor"], cwd=root, check=True)
     names = ("core.fsmonitor", "core.pager", "core.sshCommand", "core.editor", "diff.external")
     more = (
         "filter.own.clean",
@@ -180,18 +179,22 @@ def test_no_program_that_the_settings_of_a_project_name_is_started(
     mark.unlink()
     monkeypatch.setenv("GIT_CONFIG", "/dev/null")  # from which `git config` alone would read
     code = collected(root)
-    assert "train.py" in {file.path for file in code.files}
+    assert "train.py" in paths(code)
     assert code.commit.endswith("-unknown")
     assert not mark.exists()
 
 
-def test_modes_and_empty_folders_are_kept(tmp_path: Path) -> None:
+def test_modes_empty_folders_and_names_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
     tree(tmp_path, "run.sh", "train.py")
+    (tmp_path / name).write_text("1")
     (tmp_path / "run.sh").chmod(0o750)
     (tmp_path / "logs").mkdir()
     code = collected(tmp_path)
     assert {file.path: file.mode for file in code.files}["run.sh"] == 0o750
     assert code.folders == ("logs",)
+    assert paths(code) == {"run.sh", "train.py", name}
+    assert b"\\udce9" in code.manifest()
 
 
 def test_links_inside_stay_links_and_a_file_elsewhere_is_brought_by_a_rule(tmp_path: Path) -> None:
@@ -354,11 +357,3 @@ def test_code_that_is_gone_or_damaged_is_said_to_be(tmp_path: Path, kept: KeptCo
     for run in ("run-1", "run-2"):
         with pytest.raises(RunNotFoundError, match="is gone"):
             kept.of_run(RunId(run))
-
-
-def test_names_that_are_not_utf8_survive(tmp_path: Path) -> None:
-    name = os.fsdecode(b"caf\xe9.py")
-    (tmp_path / name).write_text("1")
-    code = collected(tmp_path)
-    assert paths(code) == {name}
-    assert b"\\udce9" in code.manifest()
