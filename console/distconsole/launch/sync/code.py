@@ -116,6 +116,8 @@ def collect(root: Path, keep: Callable[[bytes], str], script: Path | None = None
     for path, (place, mode, _size) in sorted(walk.files.items()):
         try:
             data = place.read_bytes()
+        except FileNotFoundError:  # a temporary file, gone since
+            continue
         except OSError as error:
             raise PlanError(
                 f"--sync: {place} cannot be read: {error.strerror}",
@@ -180,7 +182,8 @@ class _Walk:
             elif entry.is_symlink():
                 self._link(below, entry)
             elif entry.is_file(follow_symlinks=False):
-                self._file(below, Path(entry.path), entry.stat(follow_symlinks=False))
+                with contextlib.suppress(FileNotFoundError):
+                    self._file(below, Path(entry.path), entry.stat(follow_symlinks=False))
         if path and not entries:
             self.empty.append(path)
 

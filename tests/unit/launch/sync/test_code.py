@@ -197,6 +197,12 @@ def test_modes_empty_folders_and_names_that_are_not_utf8_are_kept(tmp_path: Path
     assert b"\\udce9" in code.manifest()
 
 
+def test_a_file_that_is_gone_before_it_is_read_is_left_out(tmp_path: Path) -> None:
+    tree(tmp_path, "a.py", "z.tmp", "z/y")
+    code = collect(tmp_path, lambda _: str((tmp_path / "z.tmp").unlink(missing_ok=True)))
+    assert paths(code) == {"a.py", "z/y"}
+
+
 def test_links_inside_stay_links_and_a_file_elsewhere_is_brought_by_a_rule(tmp_path: Path) -> None:
     root, outside = tree(tmp_path / "p", "a/real.py"), tree(tmp_path / "o", "other.py")
     (root / "link.py").symlink_to("a/real.py")
@@ -335,7 +341,9 @@ def test_the_ranks_start_in_the_same_folder_of_the_copy(
     assert (on_node, workdir, bool(note)) == (script, folder, noted)
 
 
-def test_what_a_run_had_is_kept_as_it_was(tmp_path: Path, kept: KeptCode) -> None:
+def test_what_a_run_had_is_kept_as_it_was_or_said_to_be_gone_or_damaged(
+    tmp_path: Path, kept: KeptCode
+) -> None:
     tree(tmp_path, "train.py", "empty.py")
     (tmp_path / "empty.py").write_text("")
     code = gather(Run("train.py", sync=True), tmp_path, kept)
@@ -345,15 +353,9 @@ def test_what_a_run_had_is_kept_as_it_was(tmp_path: Path, kept: KeptCode) -> Non
     assert again == code
     (train,) = [file for file in again.files if file.path == "train.py"]
     assert kept.read(train.sha256) == b"train.py"
-
-
-def test_code_that_is_gone_or_damaged_is_said_to_be(tmp_path: Path, kept: KeptCode) -> None:
-    code = gather(Run("train.py", sync=True), tree(tmp_path, "train.py"), kept)
-    kept.note(RunId("run-1"), code)
-    sha256 = code.files[0].sha256
-    (kept.folder / sha256[:2] / sha256[2:]).write_text("rotten!!")
+    (kept.folder / train.sha256[:2] / train.sha256[2:]).write_text("rotten!!")
     with pytest.raises(ConsoleError, match="damaged"):
-        kept.read(sha256)
+        kept.read(train.sha256)
     for run in ("run-1", "run-2"):
         with pytest.raises(RunNotFoundError, match="is gone"):
             kept.of_run(RunId(run))
