@@ -28,7 +28,6 @@ from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.view_models.hosts import Clocks
-from distconsole.tui.views.launch import LaunchView
 from distconsole.tui.views.logs import LogsView
 from fakes.scenes import MINUTE_LATER, RUN, plan
 
@@ -138,13 +137,13 @@ class Stage:
         Raises:
             TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
         """
-        view, model = self.app.query_one(LaunchView), self.app.main.views.launch.model
+        model = self.app.main.views.launch.model
 
         def is_told() -> bool:
             self.app.main.redraw()
             latest = model.latest
             told = latest is None or latest.done or latest.line != model.line
-            return view.furnished and model.settled and told
+            return model.settled and told
 
         await self.pilot.pause()
         await until(self.pilot, is_told)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.errors import UsageError
+from distconsole.errors import UnavailableError, UsageError
 from distconsole.model.events import Narration, TextMade
 from distconsole.model.requests import Run, Trace
 from distconsole.model.run_events import LogLine, Window
@@ -39,7 +39,11 @@ def test_a_trace_shows_whom_the_collectives_wait_for_and_the_run_goes_on(
         trace = answered(Trace(run.run, seconds=0.5, output=str(output)), sessions)
         seen = max(window.step for window in run.of(Window))
         run.see(Window, lambda window: window.step > seen + 20)
-        printed = run.of(LogLine)
+        vast = Trace(run.run, max_mib=1 << 20)  # more room than a test machine has
+        with Operator(vast, sessions) as large, pytest.raises(UnavailableError):
+            large.finish()
+        assert sum("lower --max-mib" in event.text for event in large.of(Narration)) == 2
+        assert run.of(LogLine) == []
         run.control.stop(StopReason.STOP)
         run.finish()
         with (
@@ -47,7 +51,6 @@ def test_a_trace_shows_whom_the_collectives_wait_for_and_the_run_goes_on(
             pytest.raises(UsageError, match="is over"),
         ):
             late.finish()
-    assert [line.line for line in printed] == []
     assert [event.text for event in trace.of(TextMade)] == [str(output)]
     told = [event.text for event in trace.of(Narration)]
     assert [text for text in told if text.startswith(("rank 0 on node1: ", "rank 1 on node2: "))]

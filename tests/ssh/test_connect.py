@@ -150,8 +150,10 @@ def test_a_name_without_an_address_is_a_resolve_error(server) -> None:
 
 def test_a_misspelt_host_is_told_the_nearest_of_ssh_config(server) -> None:
     config = server.write_config(name="node1.invalid")
-    error = failure(ResolveError, config, Host(HostName("node1.invlid")))
-    assert error.hint == "did you mean node1.invalid, which ssh_config has?"
+    for typed in ("node1.invlid", "NODE1.invalid"):
+        error = failure(ResolveError, config, Host(HostName(typed)))
+        assert error.message.startswith(f"{typed.lower()} has no address")
+        assert error.hint == "did you mean node1.invalid, which ssh_config has?"
 
 
 def test_an_unknown_key_tells_the_line_that_adds_it(server) -> None:

@@ -75,6 +75,7 @@ def home(accounts: Accounts) -> Iterator[Accounts]:
 
 BECOME = {
     "exec zsh": ("ada", ".bashrc", "export SHELL=/usr/bin/zsh\nexec $SHELL -l\n", 2, "/usr/bin/zsh -l"),
+    "printing too": ("ada", ".bashrc", "echo hello\nexec zsh\n", 2, "zsh"),
     "exec fish": ("ada", ".bashrc", "\n\nexec fish\n", 3, "fish"),
     "inner bash": ("ada", ".bashrc", "bash\n", 1, "bash"),
     "in another file": ("ada", ".bash_aliases", "# mine\nif true; then\n  exec zsh\nfi\n", 3, "zsh"),
@@ -129,6 +130,11 @@ def test_a_program_in_the_place_of_the_shell_is_an_end(server: SshServer, home: 
     assert (
         "does a start-up file end the shell (exit, exec)? [[ $- == *i* ]] || return" in error.hint
     )
+    home.put("ada", {".bashrc": "export PATH=/opt/cuda/bin\n"})
+    home.put("zoe", {".zshenv": "export PATH=/opt/cuda/bin\n"})
+    home.put("fi", {".config/fish/config.fish": "set PATH /opt/cuda/bin\n"})
+    for user in ("ada", "zoe", "fi"):
+        assert "export PATH=DIR:$PATH" in failure(server, user).hint
 
 
 @pytest.mark.parametrize("lines", ["", "MaxSessions 1"])
@@ -156,8 +162,3 @@ def test_start_up_files_may_print(server: SshServer, home: Accounts, case: str, 
     user, files = NOISE[case]
     home.put(user, files)
     assert begin(server, user, way) == b"in\n"
-
-
-def test_a_shell_that_also_prints_is_known_too(server: SshServer, home: Accounts) -> None:
-    home.put("ada", {".bashrc": "echo hello\nexec zsh\n"})
-    assert f"{home.home('ada')}/.bashrc:2: exec zsh" in failure(server, "ada").message

@@ -249,5 +249,7 @@ async def test_hostile_names_and_figures_are_shown_as_they_are() -> None:
             assert len(lines) <= SMALL[1]
             assert "\u202e" not in "".join(lines)
         await stage.typed("heat loss")
-        assert "!!!!!" in screen_text(app)
-        assert "no number" in screen_text(app)
+        text = screen_text(app)
+        assert "!!!!!" in text
+        assert "no number, step" in text  # and no usual one
+        assert " 1.00" not in text  # no scale without a figure

@@ -29,7 +29,7 @@ from distconsole.tui.chrome import Mode
 from distconsole.tui.launch_form.form import LaunchForm
 from distconsole.tui.launch_form.model import MOST_LOOKS, QUIET_BEATS, LaunchFormModel, PlanPreview
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView, Section
+from distconsole.tui.views.launch import IN_SIGHT, HostTable, Section
 from distconsole.tui.views.launch_fields import FieldRow
 from fakes import scenes
 from fakes.any_launch import any_plain_request
@@ -103,10 +103,12 @@ async def test_what_is_typed_at_the_prompt_fills_the_form_in_and_back() -> None:
 @pytest.mark.parametrize("onward", ["tab", "enter"])
 async def test_keys_that_come_at_once_go_into_the_fields_that_a_person_meant(onward: str) -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
-        await opened(app, stage, pilot)
-        for key in ("a", onward, "b", "shift+tab", "c"):
-            app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await until(pilot, lambda: app.query_one(Prompt).value == "run ac b")
+        for words in ("run qc b", "run qcqc bb"):  # q and c leave the form, and check, elsewhere
+            for key in ("ctrl+n", "q", onward, "b", "shift+tab", "end", "c"):
+                app.post_message(events.Key(key, key if len(key) == 1 else None))
+            await until(pilot, lambda words=words: app.query_one(Prompt).value == words)
+            await stage.pressed("escape", "q")
+        assert not [each for each in stage.asked if isinstance(each, ask.Check)]
 
 
 async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
@@ -514,7 +516,8 @@ async def test_a_start_waits_for_the_plan_and_an_edit_takes_it_back() -> None:
 
 async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None:
     async with on_stage(SCENES) as (app, stage, pilot):
-        await stage.pressed("ctrl+o")
+        await stage.pressed("f5", "ctrl+o")
+        app.main.focus_view()
         text = screen_text(app)
         for words in ("■ stopped", "✗ failed", "tools.prepare", "train.py --epochs 3"):
             assert words in text
@@ -525,18 +528,6 @@ async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None
         await stage.pressed("ctrl+o")
         await pilot.press("escape")
         assert "4 ranks by torch" in screen_text(app)
-
-
-async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_only_later() -> (
-    None
-):
-    async with on_stage(SCENES) as (app, stage, pilot):
-        await stage.pressed("f5", "ctrl+o")
-        last = app.query_one(LaunchView).last
-        assert app.focused is last
-        app.main.focus_view()
-        await pilot.pause()
-        assert app.focused is last
 
 
 async def test_the_command_for_a_shell_does_the_same_without_the_console() -> None:

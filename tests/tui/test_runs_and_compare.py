@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
+from textual import events
 
 from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
@@ -179,12 +180,14 @@ async def test_a_heading_that_is_clicked_sorts_and_turns_round() -> None:
 
 
 async def test_runs_are_marked_and_compared_by_two_keys() -> None:
-    async with on_stage(SCENES, SMALL) as (app, stage, _pilot):
+    async with on_stage(SCENES, SMALL) as (app, stage, pilot):
         await stage.pressed("f6")
-        await stage.pressed("down", "m", "down", "m", "m", "c")
+        for key in "jmjmmc":  # all at once: each acts where the one before it led
+            app.post_message(events.Key(key, key))
+        await until(pilot, lambda: app.main.view == "compare")
+        await stage.settled()
         asked = next(each for each in stage.asked if isinstance(each, ask.Compare))
         assert asked.runs == ("digits-1121-003", "digits-1121-002"), "the mark, and the cursor"
-        assert app.main.view == "compare"
         text = screen_text(app)
         assert re.search(
             r"B takes 30 % longer per step \(18.* → 23.* ms\): data wait 2 → 7.4 ms", text

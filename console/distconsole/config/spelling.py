@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """Return the one of ``known`` that is most like ``word``, at least by ``likeness`` (0 to 1), or None."""
+    """Return the one of ``known`` that is most like ``word`` in any case, at least by ``likeness`` (0 to 1), or None."""
     import difflib  # noqa: PLC0415  (5 ms of every start, for those who misspell)
 
-    return next(iter(difflib.get_close_matches(word, list(known), 1, likeness)), None)
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(word.lower(), names, 1, likeness)
+    return names[near[0]] if near else None
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str = "", *, quote: str = "") -> str:

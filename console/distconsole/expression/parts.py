@@ -73,7 +73,7 @@ def field_part(field: Field[Any]) -> Part:
 
     def number(row: Any, _rows: Rows) -> Value:
         value = get(row)
-        return _finite(value * factor) if isinstance(value, int | float) else None
+        return finite(value * factor) if isinstance(value, int | float) else None
 
     bare = UNITS[field.bare or field.unit].factor
     return Part(number, ValueKind.NUMBER, field.measure, bare, field=field)
@@ -191,7 +191,7 @@ def over_numbers(function: str, inside: Part) -> Part:
 
     def figure(values: Sequence[Value]) -> Value:
         known = [value for value in values if isinstance(value, int | float)]
-        return _finite(work(known)) if known else None
+        return finite(work(known)) if known else None
 
     return Part(_once(inside, figure), ValueKind.NUMBER, inside.measure, inside.bare)
 
@@ -226,7 +226,7 @@ def _ask_known(work: Callable[..., Value], *parts: Part) -> Asks:
 
 
 def _figure(work: Callable[[Any, Any], float | None], left: Part, right: Part) -> Asks:
-    return _ask_known(lambda one, other: _finite(work(one, other)), left, right)
+    return _ask_known(lambda one, other: finite(work(one, other)), left, right)
 
 
 def _once(inside: Part, work: Callable[[Sequence[Value]], Value]) -> Asks:
@@ -272,7 +272,7 @@ def _percentile(values: Sequence[float], percent: int) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
     """Return ``value``; None in place of what no figure can be made of."""
     return value if value is not None and math.isfinite(value) else None
 

@@ -20,20 +20,19 @@ from distconsole.grammar.pasting.read import is_command
 from distconsole.grammar.pasting.starters import STARTERS, StarterOption, starter_of
 
 OTHER_OPTIONS = {
-    **dict.fromkeys(("ngpus", "gpus", "world_size"), "--ranks N, or --nproc N for each host"),
-    **dict.fromkeys(
-        ("user", "username", "login"), "USER@HOST in --hosts, or User in ~/.ssh/config"
-    ),
-    **dict.fromkeys(("ssh_port", "port"), "HOST/PORT in --hosts, or Port in ~/.ssh/config"),
-    **dict.fromkeys(("identity_file", "ssh_identity_file"), "IdentityFile in ~/.ssh/config"),
-    **dict.fromkeys(
-        ("docker", "podman", "apptainer", "singularity", "image", "container_image"),
-        "--container docker:NAME, podman:NAME, apptainer:FILE or enroot:NAME",
-    ),
-    **dict.fromkeys(("conda", "conda_env", "venv"), "--python PATH of its python, or --setup CMD"),
-    **dict.fromkeys(("background", "daemon", "no_wait"), "--detach"),
-    **dict.fromkeys(("executor", "slurm_partition"), '--slurm "OPTIONS of sbatch"'),
-    **dict.fromkeys(("deepspeed", "deepspeed_config"), "behind the script, which gets it"),
+    option: cure
+    for cure, options in {
+        "--ranks N, or --nproc N for each host": "ngpus gpus world_size",
+        "USER@HOST in --hosts, or User in ~/.ssh/config": "user username login",
+        "HOST/PORT in --hosts, or Port in ~/.ssh/config": "ssh_port port",
+        "IdentityFile in ~/.ssh/config": "identity_file ssh_identity_file",
+        "--container docker:NAME, podman:NAME, apptainer:FILE or enroot:NAME": "docker podman apptainer singularity image container_image",
+        "--python PATH of its python, or --setup CMD": "conda conda_env venv",
+        "--detach": "background daemon no_wait",
+        '--slurm "OPTIONS of sbatch"': "executor slurm_partition",
+        "behind the script, which gets it": "deepspeed deepspeed_config",
+    }.items()
+    for option in options.split()
 }
 """By an option of submitit, of ssh or of a script, what says that here."""
 OTHER_WORDS = {
@@ -220,13 +219,10 @@ def refuse_hosts_behind(hosts: str | None, words: Sequence[str]) -> None:
         return
     named = list(takewhile(may_name_hosts, words))
     rest = words[len(named) :][:1]
-    if rest or _without_numbers(named[0]) == _without_numbers(hosts.split(",")[-1]):
+    last = hosts.rpartition(",")[2]
+    if rest or len({re.sub(r".*@|\d+", "", host) for host in (named[0], last)}) == 1:
         line = " ".join((f"--hosts {','.join((hosts, *named))}", *rest))
         raise UsageError(
             f"{named[0]} stands behind --hosts {hosts}, in place of the script",
             f"did you mean `{line}`? a script of that name stands behind --",
         )
-
-
-def _without_numbers(host: str) -> str:
-    return re.sub(r"\d+", "", host.rpartition("@")[2])

@@ -31,7 +31,7 @@ def find_own_modules(request: Run) -> dict[str, tuple[str, str]]:
     told = dict(request.env).get("PYTHONPATH", "").split(":")
     searched = {beside, *(Path(os.path.normpath(workdir / each)) for each in told if each)}
     found: dict[str, tuple[str, str]] = {}
-    folders = [top / name for top in (root, workdir) for name in ("src", "lib", "")]
+    folders = [top / name for top in (root, workdir) for name in ("src", "lib", "python", "")]
     for folder in (each for each in dict.fromkeys(folders) if each not in searched):
         near = Path(os.path.relpath(folder, workdir))
         shown = near if request.sync or folder.is_relative_to(workdir) else folder

@@ -5,13 +5,13 @@ A launcher fills the processes of each node in (``launchers/``); ``Plan.specs`` 
 
 from __future__ import annotations
 
-import posixpath
 import re
 import secrets
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec import UNSET
@@ -341,10 +341,12 @@ class Plan:
         ]
 
 
-def new_run_id(script: str, name: str | None) -> RunId:
+def new_run_id(request: Run) -> RunId:
     """Return a readable, unique id such as ``digits-1121-a3f9c2``, by the name or else the script."""
-    file = posixpath.basename(script).removesuffix(".py").removesuffix(".sh")
-    source = name or file.rpartition(".")[2]
+    script = request.script
+    source = request.name or (
+        script.rpartition(".")[2] if request.module else PurePosixPath(script).stem
+    )
     stem = re.sub(r"[^a-z0-9]+", "-", source.lower()).strip("-")[:MAX_STEM].strip("-") or "run"
     return RunId(f"{stem}-{datetime.now().astimezone():%m%d}-{secrets.token_hex(3)}")
 

@@ -242,7 +242,7 @@ def plan_launch(launch: PreparedLaunch, project: Project | None = None) -> Plan:
     Raises PlanError if the job cannot be placed.
     """
     named = launch.allocation.run if launch.allocation is not None else ""
-    run = RunId(named) if named else new_run_id(launch.request.script, launch.request.name)
+    run = RunId(named) if named else new_run_id(launch.request)
     if project is None:
         return make_plan(launch, run, str(Path.cwd()))
     request = replace(launch.request, script=project.script, workdir=None)

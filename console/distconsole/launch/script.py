@@ -34,6 +34,7 @@ SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 
 CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2212"
 OUR_FLAGS = frozenset(
     (
         *("--hosts", "--hostfile", "--cluster", "--ssh-config", "--nproc", "--launcher"),
@@ -54,6 +55,12 @@ def refuse_other_file(request: Run) -> None:
     path = path_here(request)
     if request.module:
         return
+    if not request.script.strip():
+        cure = "a variable that is not set? a blank behind a line's last backslash?"
+        raise UsageError("SCRIPT is empty", cure)
+    if request.script[0] in DASHES and not path.exists():
+        cure = "type its - or -- by hand: a page or a text program has put another character there"
+        raise UsageError(f"{request.script} does not begin with the hyphen of an option", cure)
     typed = expand_home(request.workdir or ".") / request.script
     if path.suffix == ".ipynb":
         made = _unused(path, ".py")
@@ -85,8 +92,6 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     folder = expand_home(request.workdir or ".")
     if not folder.is_dir():
         raise PlanError(f"the folder {folder} of --workdir does not exist", "give one that does")
-    if not request.script:
-        raise UsageError("SCRIPT is empty", "a variable that is not set?")
     what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
     raise PlanError(f"the script {path} {what}", _meant_script(request, path))
 

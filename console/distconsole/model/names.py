@@ -76,6 +76,17 @@ def join_some(parts: Iterable[object], most: int = 8, separator: str = ", ") -> 
     return separator.join(words[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def size_text(size: int) -> str:
+    """Return bytes as ``4 MiB``, ``1.5 GiB`` or ``32 B``."""
+    for unit, name in UNITS:
+        if size >= unit:
+            return f"{size / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{size} B"
+
+
 def count_text(count: int, noun: str, several: str = "") -> str:
     """Return a number of things, such as ``1 host`` or ``2 hosts``; ``several`` is a plural without ``s``."""
     return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"

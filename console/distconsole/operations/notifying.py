@@ -411,7 +411,8 @@ def notify(request: ask.Notify) -> Iterator[Event]:
         elif way is Way.NODE and settings.webhook:
             words = NODE_WORDS[settings.node]
         elif way in usable and way in LOCAL_WAYS:
-            words = "rung" if request.test else "on the screen; elsewhere by --notify"
+            told = "sent to this terminal, if it is one"
+            words = told if request.test else "on the screen; elsewhere by --notify"
         failed = bool(failures.get(way))
         yield TextMade(
             text=f"  {way.value:<8} {'✗' if failed else '●' if way in usable else '·'} {words}"

@@ -93,7 +93,8 @@ def _ask_all(
 
     for outcome in each_outcome(session, hosts, ask):
         if isinstance(outcome, Failed):
-            yield warn(outcome.text)
+            hint = f": {outcome.error.hint}" if outcome.error.hint else ""
+            yield warn(f"{outcome.text}{hint}")
         else:
             yield from outcome.value
 

@@ -35,6 +35,8 @@ NOISE_HINT = f"put {GUARD} at the top of ~/.bashrc on that node (csh: if (! $?pr
 ENDED_HINTS = {
     "currently not available": "its shell is nologin: whoever runs the node can give it another (chsh -s /bin/bash USER)",
     "sftp connections only": "the account is for SFTP alone (ForceCommand internal-sftp): ask for one that runs commands",
+    r"exec: sh: not found|not found: sh\b|Unknown command: sh\b|sh: Command not found": "does a start-up file "
+    "replace PATH? export PATH=DIR:$PATH keeps the system's folders",
     "password has expired": "log in to it by ssh in a terminal, and choose a new password",
 }
 ENDED_HINT = f"may this account run commands? does a start-up file end the shell (exit, exec)? {GUARD} goes above that"
@@ -169,7 +171,9 @@ class _Greeting:
         """Return the error of a command that ended before it began."""
         code = channel.exit_code(2.0)
         words = f"{self._heard()}{last_lines(channel, self._token)}"
-        hint = next((hint for word, hint in ENDED_HINTS.items() if word in words), ENDED_HINT)
+        hint = next(
+            (hint for word, hint in ENDED_HINTS.items() if re.search(word, words)), ENDED_HINT
+        )
         return AgentError(
             f"{self._host.name}: the login shell ended ({code_text(code)}) before it ran our command{words}",
             hint,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from msgspec import UNSET, structs
 
+from distconsole.expression.parts import finite
 from distconsole.model.run_events import BusyProcess, GpuSample, NodeSample, Window
 from distconsole.rpc import frames
 from distconsole.rpc.frames import GpuLoad, NodeLoad
@@ -95,8 +95,3 @@ def waited_of(values: frames.Waited | None) -> tuple[float, float, float, float,
     if step is None or data is None or forward is None or backward is None or optimizer is None:
         return None
     return step, data, forward, backward, optimizer
-
-
-def finite(value: float | None) -> float | None:
-    """Return a number; None if it is none."""
-    return value if value is not None and math.isfinite(value) else None

@@ -136,7 +136,8 @@ def open_tcp(options: SshOptions) -> socket.socket:
             options.hostname, options.port, options.address_family, socket.SOCK_STREAM
         )
     except (socket.gaierror, UnicodeError) as error:
-        alias = "" if options.alias == options.hostname else f" ({options.alias} in ssh_config)"
+        same = options.alias.lower() == options.hostname
+        alias = "" if same else f" ({options.alias} in ssh_config)"
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
         only = " (AddressFamily)" if options.address_family else ""
         raise ResolveError(

@@ -105,6 +105,7 @@ class _Pass:
     """One reading of all files for one host: the values obtained so far."""
 
     alias: str
+    host: str  # which Host lines match: the alias, and in the final pass the host's own name
     final: bool = False
     wants_final: bool = False
     values: dict[str, str] = field(default_factory=dict)
@@ -147,7 +148,7 @@ class SshConfig:
 
         Raises ConfigError if a file cannot be understood; names file and line.
         """
-        reading = _Pass(alias)
+        reading = _Pass(alias, alias)
         if user is not None:
             reading.values["user"] = user
         if port is not None:
@@ -155,6 +156,8 @@ class SshConfig:
         self._read_all(reading)
         if reading.wants_final:
             reading.final = True
+            reading.host = self._hostname(reading).lower()
+            reading.values["hostname"] = reading.host.replace("%", "%%")
             self._read_all(reading)
         return self._options(reading)
 
@@ -186,7 +189,7 @@ class SshConfig:
             if keyword == "host":
                 patterns = _split_words(rest, here)
                 self.names.update(dict.fromkeys(each for each in patterns if each.isprintable()))
-                applies = active and matches_list(patterns, reading.alias, any_case=False)
+                applies = active and matches_list(patterns, reading.host, any_case=False)
             elif keyword == "match":
                 applies = self._match(_split_words(rest, here), reading, here) and active
             elif keyword == "include":
@@ -229,7 +232,7 @@ class SshConfig:
                 continue
             if name in ("final", "canonical"):
                 reading.wants_final |= name == "final"
-                holds &= (reading.final and name == "final") is wanted
+                holds &= reading.final is wanted
                 continue
             if not words:
                 raise ConfigError(f"{here.file}:{here.line}: Match {name} needs a value")

@@ -9,7 +9,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.check_outcome import LOST
 from distconsole.model.events import CheckProgress, PairProgress
 from distconsole.model.findings import Cure, Finding, Proof, Severity
-from distconsole.model.names import count_text, join_some
+from distconsole.model.names import UNITS, count_text, join_some
 from distconsole.model.reports import (
     CheckOutcome,
     CheckReport,
@@ -24,7 +24,6 @@ from distconsole.text.tables import show_table
 
 SWEEP_HEADER = ("size", "time, us", "algbw, GB/s", "busbw, GB/s", "result")
 LEAST_GBS = 0.001
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 MAX_HOSTS_TOLD = 4
 MAX_ROWS = 12
 MAX_CHANGES_TOLD = 4

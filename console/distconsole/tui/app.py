@@ -173,6 +173,10 @@ class ConsoleApp(LowOverheadApp[int]):
     def get_default_screen(self) -> Screen[object]:
         return self.main
 
+    @property
+    def acts_at_once(self) -> bool:
+        return len(self.screen_stack) == 1 and self.main.mode is Mode.VIEW
+
     async def on_event(self, event: events.Event) -> None:
         """Handle an event; the rest of an answer's word is dropped."""
         if isinstance(event, events.InputEvent | events.Paste) and self.main.comes_early(event):

@@ -70,6 +70,8 @@ SCRIPTS = [
     ("run folder", "folder is a folder without __main__.py", "give its path"),
     ("run program", "program is a program and no Python script", "a script that starts it"),
     ("run ''", "SCRIPT is empty", "a variable that is not set?"),
+    ("run -- torchrun ' '", "SCRIPT is empty", "a blank behind a line's last backslash?"),
+    ("run –hosts a train.py", "–hosts does not begin with the hyphen", "- or -- by hand"),
     ("run train.py --nproc 2", "--nproc stands behind the script", "put it before the script"),
     ("run --slurm -N2 train.py --nproc 2", "--nproc stands behind the script", "put it before"),
     ("run --workdir /no/such train.py", "the folder /no/such of --workdir does not exist", "one"),

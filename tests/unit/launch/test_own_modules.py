@@ -17,15 +17,11 @@ def lay_out(folder: Path, *files: str) -> None:
 @pytest.mark.parametrize(
     ("files", "cwd", "request_", "own"),
     [
-        (
-            ("src/toy/__init__.py", "scripts/t.py"),
-            "",
-            Run("scripts/t.py", sync=True),
-            {"toy": "src"},
-        ),
+        (("src/toy/__init__.py", "s/t.py"), "", Run("s/t.py", sync=True), {"toy": "src"}),
         (("toy/__init__.py", "scripts/t.py"), "", Run("scripts/t.py"), {"toy": "."}),
         (("toy/__init__.py", "t.py"), "", Run("t.py"), {}),
         (("src/toy/__init__.py",), "", Run("toy.train", module=True), {"toy": "src"}),
+        (("python/toy/__init__.py",), "", Run("toy.train", module=True), {"toy": "python"}),
         (("toy/__init__.py",), "", Run("toy.train", module=True), {}),
         (("src/toy/__init__.py", "t.py"), "", Run("t.py", env=(("PYTHONPATH", "x:src"),)), {}),
     ],

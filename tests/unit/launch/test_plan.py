@@ -473,23 +473,22 @@ def test_names_that_sound_secret_are_hidden_and_empty_ones_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "name", "stem"),
+    ("request_", "stem"),
     [
-        ("/x/Train_Big.py", None, "train-big-"),
-        ("pkg.sub.train", None, "train-"),
-        ("t.py", "My run!", "my-run-"),
-        ("ünicode.py", None, "nicode-"),
-        ("___.py", None, "run-"),
-        ("x" * 90 + ".py", None, "x" * 20 + "-"),
+        (Run("/x/Train_Big.py"), "train-big-"),
+        (Run("pkg.sub.train", module=True), "train-"),
+        (Run("llama3.1.py"), "llama3-1-"),
+        (Run("t.py", name="My run!"), "my-run-"),
+        (Run("ünicode.zsh"), "nicode-"),
+        (Run("___.py"), "run-"),
+        (Run("x" * 90 + ".py"), "x" * 20 + "-"),
     ],
 )
-def test_run_ids_are_readable_and_fit_the_pattern(
-    script: str, name: str | None, stem: str
-) -> None:
-    run = new_run_id(script, name)
+def test_run_ids_are_readable_and_fit_the_pattern(request_: Run, stem: str) -> None:
+    run = new_run_id(request_)
     assert re.match(rf"{re.escape(stem)}\d{{4}}-", run)
     assert RUN_ID_PATTERN.match(run)
-    assert run != new_run_id(script, name)
+    assert run != new_run_id(request_)
 
 
 @pytest.mark.parametrize(

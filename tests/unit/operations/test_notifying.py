@@ -20,6 +20,7 @@ from distconsole.operations.notifying import (
     Notifier,
     deliver,
     node_notice,
+    notify,
     run_command,
     tell_services,
     trial,
@@ -132,6 +133,7 @@ def test_a_failure_is_said_once_and_nothing_waits_for_it(webhook: Webhook) -> No
     ]
     assert len(webhook.bodies) == 2
     assert list(deliver(settings, LOCAL_WAYS, trial(0.0))) == []
+    assert "sent to this terminal, if it is one" in [*notify(ask.Notify(test=True))][1].text
 
 
 def test_what_failed_is_said_at_once_and_at_the_end_that_something_was_not_sent() -> None:

@@ -17,6 +17,7 @@ from distconsole.grammar.pasting.starters import refuse_variable
 JOINS = ("&&", "||", ";", "|", "|&", "&")
 REDIRECTION = re.compile(r"(?:[0-9]*|&)>(?:[>|]|&(?=[0-9-]))?([^>]*)")
 """Output of the command that goes elsewhere; where, unless that is the next word."""
+OTHER_SYNTAX = re.compile(r"<<<|<<-?\w+|[0-9&]?>.*")  # text as input, output into a command
 KEPT = "nothing: every rank's output is kept: distconsole logs"
 BY_ITSELF = "nothing: a run goes on by itself"
 BEFORE = ("cd", "export")
@@ -85,7 +86,7 @@ def take_out(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
     while at < len(words):
         word, end = words[at], at + 1
         told = REDIRECTION.fullmatch(word)
-        if told is not None:
+        if told is not None and ">(" not in "".join(words[at : end + 1]):
             end += not told[1]
             rows.append((" ".join(words[at:end]), KEPT))
         elif word in ("|", "|&") and words[end : end + 1] == ["tee"]:
@@ -100,7 +101,7 @@ def take_out(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
             rows.append((shown, "nothing: ranks have no standard input"))
         elif word == "&" and end == len(words):
             rows.append((word, BY_ITSELF))
-        elif word in JOINS or word[-1:] == ";":
+        elif word in JOINS or word[-1:] == ";" or OTHER_SYNTAX.fullmatch(word):
             joins = ";" if word[-1:] == ";" else word
             raise UsageError(
                 f"one command is read, and {joins} joins it with something else",

@@ -46,17 +46,19 @@ def take_target(
     if pasted.ours:
         return _ours(context, words, pasted.ours, said)
     told = _values(pasted)
-    if pasted.has_one_task_a_host and not _is_in_job():
+    if pasted.has_one_task_a_host and "SLURM_JOB_ID" not in os.environ:
         told["nproc"] = "1"
     if "nproc" in said:
         told.pop("ranks", None)
-    run = _request(context, ["--", pasted.script, *pasted.arguments], {**told, **said})
+    said_env = said.get("env", ())
+    both = {"env": (*told.get("env", ()), *said_env)}
+    run = _request(context, ["--", pasted.script, *pasted.arguments], {**told, **said, **both})
     divided = divided or words[0] != pasted.script
     given["nproc"] = None
     file = pasted.hostfile if not pasted.hosts else ""
     hosts = ask.Where(hosts=pasted.hosts or None, hostfile=file or None)
     target = ask.Target(
-        run=replace(run, divided=divided, command=_command_of(pasted, said)),
+        run=replace(run, divided=divided, command=_command_of(pasted, said, said_env)),
         command=words,
         python=pasted.python if pasted.python not in ("", "python3") else None,
         address=pasted.address,
@@ -99,13 +101,14 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
         values["ranks"] = None
     given |= {name: value for name, value in values.items() if name not in said}
     given |= {"script": pasted.script, "arguments": pasted.arguments}
-    given["env"] = (*values.get("env", ()), *(given["env"] if "env" in said else ()))
-    given["command"] = _command_of(pasted, said)
+    said_env = given["env"] if "env" in said else ()
+    given["env"] = (*values.get("env", ()), *said_env)
+    given["command"] = _command_of(pasted, said, said_env)
 
 
 def _ask_slurm(pasted: Pasted, values: dict[str, Any]) -> dict[str, Any]:
     """Return ``values`` with a job asked of Slurm, as srun outside of a job does; its hosts and ranks are that job's."""
-    if not pasted.starter.startswith("srun") or _is_in_job():
+    if not pasted.starter.startswith("srun") or "SLURM_JOB_ID" in os.environ:
         return values
     of_job = {"hosts", "hostfile", "ranks", "nnodes"}
     if pasted.launcher is ask.LauncherName.SLURM:
@@ -116,19 +119,15 @@ def _ask_slurm(pasted: Pasted, values: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "slurm": shlex.join(pasted.asks) or "--ntasks=1"}
 
 
-def _is_in_job() -> bool:
-    return "SLURM_JOB_ID" in os.environ
-
-
-def _command_of(pasted: Pasted, said: Collection[str]) -> ask.Command | None:
+def _command_of(
+    pasted: Pasted, said: Collection[str], env: Sequence[tuple[str, str]]
+) -> ask.Command | None:
     """Return the part of a command that is kept; options of ours before it are noted as overriding."""
     values = _values(pasted)
-    counts = tuple(
-        (f"--{name.replace('_', '-')}", "stands before the command, and counts instead of its own")
-        for name in said
-        if name in values and name != "env"
-    )
-    rows = (*pasted.rows, *counts)
+    twice = [f"--{name.replace('_', '-')}" for name in said if name in values and name != "env"]
+    twice += [f"--env {name}={value}" for name, value in env if name in dict(pasted.env)]
+    counts = "stands before the command, and counts instead of its own"
+    rows = (*pasted.rows, *((each, counts) for each in twice))
     if not rows and not pasted.starter:
         return None
     return ask.Command("" if "launcher" in said else pasted.starter, rows)

@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from distconsole.errors import PlanError
 from distconsole.launch.sync.ignore import IgnoreRules, read_rules
+from distconsole.model.names import size_text
 from distconsole_agent.contract.git import ask_git, is_changed
 
 NEVER = frozenset({".git", ".hg", ".svn", ".jj"})
@@ -103,20 +104,20 @@ def project_root(start: Path) -> Path:
     return start
 
 
-def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
+def collect(root: Path, keep: Callable[[bytes], str], script: Path | None = None) -> Code:
     """Return the code below ``root``; ``keep`` takes each content, and returns its SHA-256.
 
-    Raises PlanError if it is too large or cannot be read; the message names the largest files.
+    Raises PlanError if it is too large (the largest files are named), cannot be read, or leaves out ``script``.
     """
-    # Files that Git tracks although an ignore file names them (``git add -f``). Without Git, or in a
-    # repository that it refuses, the ignore files alone count.
-    walk = _Walk(root, _git_files(root, "--ignored", "--exclude-standard") or frozenset())
+    walk = _Walk(root, script)
     walk.folder("", BUILT_IN, IgnoreRules())
     _refuse_large(walk)
     files = []
     for path, (place, mode, _size) in sorted(walk.files.items()):
         try:
             data = place.read_bytes()
+        except FileNotFoundError:  # a temporary file, gone since
+            continue
         except OSError as error:
             raise PlanError(
                 f"--sync: {place} cannot be read: {error.strerror}",
@@ -131,31 +132,34 @@ def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
 class _Walk:
     """Files found so far: path to (source, mode, bytes)."""
 
-    def __init__(self, root: Path, tracked: frozenset[str]) -> None:
+    def __init__(self, root: Path, script: Path | None) -> None:
         self.root = root
-        self.tracked = tracked
-        self.with_tracked = {
-            parent.as_posix() for path in tracked for parent in PurePosixPath(path).parents
-        }
+        self.script = script
+        self.tracked: set[str] = set()
         self.real_root = os.path.realpath(root)
         self.files: dict[str, tuple[Path, int, int]] = {}
         self.links: list[tuple[str, str]] = []
         self.empty: list[str] = []
 
-    def folder(
-        self, path: str, rules: IgnoreRules, own: IgnoreRules, ignored: bool = False
-    ) -> None:
+    def folder(self, path: str, rules: IgnoreRules, own: IgnoreRules) -> None:
         """Take the files in a folder and below it; in an ignored one only those that Git tracks."""
         place = self.root / path
-        rules += _ignore_file(place / ".gitignore", path)
-        if not path:
-            exclude = ".git/info/exclude"
-            if (place / ".git").is_file():  # of a further work tree, or a submodule
-                with contextlib.suppress(OSError, subprocess.SubprocessError):
-                    exclude = ask_git(
-                        str(place), "rev-parse", "--git-path", "info/exclude"
-                    ).strip()
-            rules += _ignore_file(place / exclude, path)
+        ignored = (rules + own).leave_out(path, folder=True)
+        if (place / ".git").exists():  # the rules around a submodule do not hold in it
+            exclude = place / ".git/info/exclude"
+            with contextlib.suppress(
+                OSError, subprocess.SubprocessError
+            ):  # a submodule's is elsewhere
+                exclude = (
+                    place / ask_git(str(place), "rev-parse", "--git-path", "info/exclude").strip()
+                )
+            rules, ignored = BUILT_IN + _ignore_file(exclude, path), False
+            # Files that Git tracks although an ignore file names them (``git add -f``). Without Git, or in a
+            # repository that it refuses, the ignore files alone count.
+            for each in _git_files(place, "--ignored", "--exclude-standard") or ():
+                kept = PurePosixPath(path, each)
+                self.tracked.update(map(str, (kept, *kept.parents)))
+        rules += read_rules("*", path) if ignored else _ignore_file(place / ".gitignore", path)
         own += _ignore_file(place / OWN_IGNORE, path)
         both = rules + own
         try:
@@ -169,20 +173,28 @@ class _Walk:
         for entry in entries:
             below = f"{path}/{entry.name}" if path else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            # Tracked files are left out only by our own ignore file.
-            tracked = below in (self.with_tracked if is_folder else self.tracked)
+            tracked = below in self.tracked  # left out only by our own ignore file
             left_out = (own if tracked else both).leave_out(below, folder=is_folder)
-            if entry.name in NEVER or left_out or (ignored and not tracked):
-                continue
-            if is_folder and not _is_bulk(entry):
-                inside = ignored or rules.leave_out(below, folder=True)
-                self.folder(below, rules, own, inside)
+            if entry.name in NEVER or left_out or (is_folder and _is_bulk(entry)):
+                self._refuse(below, left_out)
+            elif is_folder:
+                self.folder(below, rules, own)
             elif entry.is_symlink():
                 self._link(below, entry)
             elif entry.is_file(follow_symlinks=False):
-                self._file(below, Path(entry.path), entry.stat(follow_symlinks=False))
+                with contextlib.suppress(FileNotFoundError):
+                    self._file(below, Path(entry.path), entry.stat(follow_symlinks=False))
         if path and not entries:
             self.empty.append(path)
+
+    def _refuse(self, path: str, by_a_rule: bool) -> None:
+        """Raise PlanError if what is left out contains the script."""
+        if self.script is not None and self.script.is_relative_to(self.root / path):
+            cure = f"bring it: echo '!/{path}' >>{self.root / OWN_IGNORE}"
+            raise PlanError(
+                f"--sync leaves out {path}, and so the script {self.script}",
+                cure if by_a_rule else "--no-sync, if it is on the hosts already",
+            )
 
     @cached_property
     def own_rules(self) -> IgnoreRules | None:
@@ -289,15 +301,11 @@ def _refuse_large(walk: _Walk) -> None:
     if total <= MAX_BYTES and max(sizes.values(), default=0) <= MAX_FILE_BYTES:
         return
     largest = sorted(sizes, key=lambda path: -sizes[path])[:NAMED]
-    listed = ", ".join(f"{path} ({_megabytes(sizes[path])})" for path in largest)
-    limit = f"files of more than {_megabytes(MAX_FILE_BYTES)}"
+    listed = ", ".join(f"{path} ({size_text(sizes[path])})" for path in largest)
+    limit = f"files of more than {size_text(MAX_FILE_BYTES)}"
     if total > MAX_BYTES:
-        limit = f"{_megabytes(total)} in all, more than {_megabytes(MAX_BYTES)}"
+        limit = f"{size_text(total)} in all, more than {size_text(MAX_BYTES)}"
     raise PlanError(
         f"--sync brings code, not data, and {walk.root} has {limit}; the largest: {listed}",
         f"leave them out: echo '/{largest[0]}' >>{walk.root / OWN_IGNORE}",
     )
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1048576:,.1f} MiB"

@@ -27,7 +27,7 @@ from distconsole.launch.script import module_files, traits_of
 from distconsole.launch.sync.code import COMMIT_VARIABLE, Code, CodeFile, collect, project_root
 from distconsole.model.events import Narration
 from distconsole.model.job import ScriptTraits
-from distconsole.model.names import HostName, RunId, count_text
+from distconsole.model.names import HostName, RunId, count_text, size_text
 from distconsole.model.requests import Run
 from distconsole.rpc.frames import Synced
 from distconsole.rpc.link import NodeLink
@@ -197,16 +197,7 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
             f"--sync would bring all of {root}",
             "put the script into a folder of its own, or run 'git init' in the project's folder",
         )
-    code = collect(root, kept.keep)
-    path = script.relative_to(root).as_posix() if script is not None else ""
-    known = {path, f"{path}/__main__.py"}.intersection(file.path for file in code.files)
-    linked = any(f"{path}/".startswith(f"{link}/") for link, _ in code.links)
-    if script is not None and not (known or linked):
-        raise PlanError(
-            f"--sync leaves out the script {script}, as .gitignore or .distconsoleignore says",
-            f"add a line to {root}/.distconsoleignore: !{script.name}",
-        )
-    return code
+    return collect(root, kept.keep, script)
 
 
 def locate(request: Run, folder: Path, root: Path) -> tuple[str, str, str]:
@@ -295,7 +286,7 @@ def script_path(request: Run, folder: Path) -> Path | None:
     """Return the script's path on this machine; None for a module."""
     if request.module:
         return None
-    return _plain(_workdir(request, folder) / expand_home(request.script))
+    return Path(posixpath.normpath(_workdir(request, folder) / expand_home(request.script)))
 
 
 Piece = list[str | int]
@@ -341,14 +332,4 @@ def _pack(data: bytes) -> str:
 
 
 def _workdir(request: Run, folder: Path) -> Path:
-    return _plain(folder / expand_home(request.workdir or "."))
-
-
-def _plain(path: Path) -> Path:
-    return Path(posixpath.normpath(path.absolute()))
-
-
-def size_text(size: float) -> str:
-    if size < 1024:
-        return f"{size:,.0f} B"
-    return f"{size / 1024:,.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):,.1f} MiB"
+    return Path(posixpath.normpath((folder / expand_home(request.workdir or ".")).absolute()))

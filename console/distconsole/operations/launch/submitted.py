@@ -193,7 +193,7 @@ def _prepare(
         named = {host.name: host.slots for host in read_list(request.where.hosts or "")}
     except RangeError as error:
         raise UsageError(f"--hosts: {error}") from None
-    run = new_run_id(request.script, request.name)
+    run = new_run_id(request)
     return run, named, submit_command(request.slurm, run, list(named), exclude)
 
 
@@ -360,7 +360,7 @@ class SubmittedRun:
         self.code = self.code or run
         self.last = (run, HostName(state.nodes[0]))
         path = self._learn_checkpoint()
-        self.run = new_run_id(self.request.script, self.request.name)
+        self.run = new_run_id(self.request)
         since = f"with the checkpoint {path}" if path else "with no checkpoint that is known"
         return warn(f"Slurm requeued job {self.job}: start {self.number + 1} follows, {since}")
 

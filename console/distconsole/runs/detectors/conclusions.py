@@ -374,6 +374,11 @@ REMEDIES = (
 """Pattern of an error -> its remedy; the first match counts."""
 
 
+A_COPY = r"/runs/[^/\s]+/code/"
+LOST_IN_A_COPY = rf"No module named|No such file or directory: '([^/]|\S+{A_COPY})"
+BROUGHT = "if .gitignore names it, a line !NAME in .distconsoleignore brings it by --sync"
+
+
 def remedy(error: str, traceback: str) -> str:
     """Return the remedy of an error, by its last line or else by the traceback's end; empty for an unknown one."""
     lacks = re.search(r"No module named '(\w+)", error[:LOOKED_AT_CHARS])
@@ -381,11 +386,13 @@ def remedy(error: str, traceback: str) -> str:
     if lacks and script and f"/{lacks[1]}/" in script[1]:
         module = ".".join((lacks[1], *script[1].rpartition(f"/{lacks[1]}/")[2].split("/")))
         return f"{lacks[1]} is the package of the script: distconsole run -m {module}, from the folder above it"
+    lost = re.search(LOST_IN_A_COPY, error[:LOOKED_AT_CHARS]) and re.search(A_COPY, traceback)
+    hints = [BROUGHT] if lost else []
     for said in (error[:LOOKED_AT_CHARS], traceback[-LOOKED_AT_CHARS:]):
-        for words, hint in REMEDIES:
-            if re.search(words, said, re.IGNORECASE):
-                return hint
-    return ""
+        found = (hint for words, hint in REMEDIES if re.search(words, said, re.IGNORECASE))
+        if hint := next(found, ""):
+            return "; else ".join((*hints, hint))
+    return "".join(hints)
 
 
 LAUNCHERS = (

@@ -241,8 +241,8 @@ class Load:
         self, ranks: Collection[int], windows: Mapping[int, Window], t: float
     ) -> SlowCause | None:
         """Return why ``ranks`` are slow, at ``t`` (UNIX seconds); None if they do not differ from the others."""
-        gpus = {rank: gpu for rank, gpu in self._gpus.items() if _is_of(gpu.t, t)}
-        nodes = {host: node for host, node in self._nodes.items() if _is_of(node.t, t)}
+        gpus = {rank: gpu for rank, gpu in self._gpus.items() if abs(t - gpu.t) <= TELLING_SECONDS}
+        nodes = {host: n for host, n in self._nodes.items() if abs(t - n.t) <= TELLING_SECONDS}
         seen = {
             rank: Seen(gpus.get(rank), window, nodes.get(window.host))
             for rank, window in windows.items()
@@ -254,10 +254,6 @@ class Load:
             _by(sign, mine, elsewhere if sign.of is _node else seen.values()) for sign in SIGNS
         )
         return _of_throttling(mine, seen.values()) or next(filter(None, found), None)
-
-
-def _is_of(told: float, t: float) -> bool:
-    return abs(t - told) <= TELLING_SECONDS
 
 
 def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> SlowCause | None:

@@ -13,6 +13,7 @@ from msgspec import structs
 from distconsole.model.diagnosis.calls import Call, Operation
 from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Hang, Waiting
 from distconsole.model.names import ranks_text as spans_text
+from distconsole.model.names import size_text
 from distconsole.model.time_text import span_text
 from distconsole.runs.diagnosis.causes import OPERATION_HINTS, Cause, cause_of
 from distconsole.runs.diagnosis.roll import Roll
@@ -43,7 +44,6 @@ NAMES = {
     "long": "int64",
     "int": "int32",
 }
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 MAX_SPANS = 6
 """Ranks, and spans of them, that a sentence names."""
 
@@ -159,15 +159,6 @@ def payload_text(operation: Operation) -> str:
     sizes = zip(operation.input_sizes, types, strict=False)
     total = sum(prod(size) * ITEM_BYTES.get(kind, 0) for size, kind in sizes)
     return f"{size_text(total)} {NAMES.get(types[0], types[0])}"
-
-
-def size_text(size: int) -> str:
-    """Return bytes as ``4 MiB``, ``1.5 GiB`` or ``32 B``."""
-    for unit, name in UNITS:
-        if size >= unit:
-            number = f"{size / unit:.1f}".removesuffix(".0")
-            return f"{number} {name}"
-    return f"{size} B"
 
 
 def what_most_wait_in(graph: WaitGraph, about: Iterable[int] = ()) -> Waiting | None:

@@ -112,13 +112,8 @@ def _ended(call: Call, roll: Roll) -> Cause | None:
         return Cause(Hang.LEFT, "has ended with exit code 0, while others train on", _LEFT_HINT)
     code = "" if ended.exit_code is None else f" with exit code {ended.exit_code}"
     raised = f": {call.raised}" if call.raised else ""
-    return Cause(
-        Hang.FAILED, f"has ended{code}{raised}", f"{logs} --errors", victim=_is_victim(call)
-    )
-
-
-def _is_victim(call: Call) -> bool:
-    return OTHER_GONE.search(call.raised) is not None
+    victim = OTHER_GONE.search(call.raised) is not None
+    return Cause(Hang.FAILED, f"has ended{code}{raised}", f"{logs} --errors", victim=victim)
 
 
 _LEFT_HINT = (
@@ -242,7 +237,7 @@ def _exception(call: Call, roll: Roll) -> Cause | None:
     then = " and hangs in its teardown" if leaves else ""
     hint = f"distconsole logs {roll.run} --rank {call.rank} --errors shows its traceback"
     cause = _at(call, Hang.EXCEPTION, f"has raised {call.raised}{then}", hint)
-    return cause._replace(victim=_is_victim(call))
+    return cause._replace(victim=OTHER_GONE.search(call.raised) is not None)
 
 
 def _saves(call: Call, roll: Roll) -> Cause | None:

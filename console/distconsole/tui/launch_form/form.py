@@ -52,8 +52,15 @@ class LaunchForm(LaunchView):
         self.model = LaunchFormModel(self._look, self.known_hosts, self._lost)
 
     def enter(self) -> None:
-        """Begin with the prompt's line: the view comes onto the screen."""
-        self.call_later(self._open)
+        """Begin with the prompt's line: the view comes onto the screen, and its fields get the next key."""
+        if self._prompt.value.strip():
+            self.model.take(self._prompt.value)
+            self._mirrored = self._prompt.value
+        else:
+            self._mirror_model()
+        if not self.lists_last:
+            self.screen.set_focus(self.rows[0].editor)
+        self.draw()
 
     def leave(self) -> None:
         """Take the line back out of the prompt, and start nothing unseen: the view leaves the screen."""
@@ -62,24 +69,13 @@ class LaunchForm(LaunchView):
         if self._prompt.value == self._mirrored:
             self._mirror("")
 
-    async def _open(self) -> None:
-        await self.furnish()
-        if self._prompt.value.strip():
-            self.model.take(self._prompt.value)
-            self._mirrored = self._prompt.value
-        else:
-            self._mirror_model()
-        if not self.lists_last:
-            self.rows[0].editor.focus()
-        self.draw()
-
     def tick(self) -> None:
         if self.display and self.model.tick():
             self._decide()
         self.draw()
 
     def draw(self) -> None:
-        if not (self.display and self.furnished):
+        if not self.display:
             return
         if self._launches is None and self.has_room_for_last:
             self._launches = self._session.start(ask.Launches(), "launches", quiet=True)
@@ -183,15 +179,11 @@ class LaunchForm(LaunchView):
         self._run_line(model.line)
 
     def _list_last(self) -> None:
-        if self.display and self.furnished and self.lists_last:
+        if self.display and self.lists_last:
             self.list_last(shown=False)
             return
         self._launches = self._session.start(ask.Launches(), "launches", quiet=True)
         self._bring()
-        self.call_later(self._show_last)
-
-    async def _show_last(self) -> None:
-        await self.furnish()
         self.list_last(shown=True)
 
     def command(self) -> str:

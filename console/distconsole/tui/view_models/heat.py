@@ -286,10 +286,10 @@ class _Cut:
 
 
 def _ends(cells: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the badness at both ends, rounded, without a few outliers that would make all else alike."""
+    """Return the badness at both ends, rounded, without a few outliers that would make all else alike; NaN if none is known."""
     known = sorted(value for row in cells for value in row if math.isfinite(value))
     if not known:
-        return 0.0, 1.0
+        return math.nan, math.nan
     low, middle = known[len(known) // 50], known[len(known) // 2]
     high = known[-1]
     if high > 3 * abs(middle):

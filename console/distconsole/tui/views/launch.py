@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual import events, on
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Button
 
 from distconsole.config.load import load_config
@@ -175,22 +175,12 @@ class LaunchView(Container):
     #launch-right.-last > #launch-plan-panel, LaunchView #launch-right.-last > #launch-line-panel { display: none; }
     """
 
-    furnished = False
-    """True once the widgets exist."""
     rows: Sequence[FieldRow] = ()
     """The fields, the script first."""
     _notices = ""
     """The configured channels of notices, shown while the form has none."""
 
-    async def furnish(self) -> None:
-        """Make the form when first wanted: it has many widgets, and the first screen is another."""
-        if self.furnished:
-            return
-        await self.mount_all(self._parts())
-        self.furnished = True
-        self.on_resize()
-
-    def _parts(self) -> list[Widget]:
+    def compose(self) -> ComposeResult:
         fields = sorted(launch_fields(), key=_place)
         with suppress(ConsoleError):
             settings = notify_settings(load_config().notify)
@@ -229,7 +219,7 @@ class LaunchView(Container):
             id="launch-right",
         )
         panes = Container(Vertical(form, buttons, id="launch-left"), right, id="launch-panes")
-        return [Verdict(id="launch-verdict"), panes]
+        yield from (Verdict(id="launch-verdict"), panes)
 
     @property
     def last(self) -> LastLaunches:
@@ -238,7 +228,7 @@ class LaunchView(Container):
     @property
     def has_room_for_last(self) -> bool:
         """True if the last launches stand below the plan."""
-        return self.furnished and self.has_class("-wide") and self.has_class("-tall")
+        return self.has_class("-wide") and self.has_class("-tall")
 
     @property
     def lists_last(self) -> bool:
@@ -247,7 +237,7 @@ class LaunchView(Container):
     def list_last(self, *, shown: bool) -> None:
         self.query_one("#launch-right").set_class(shown, "-last")
         if shown:
-            self.last.focus()
+            self.screen.set_focus(self.last)
         elif self.last.has_focus:
             self.rows[0].editor.focus()
 
@@ -269,8 +259,6 @@ class LaunchView(Container):
         now: float,
     ) -> None:
         """Show the model as it is at ``now`` (monotonic seconds)."""
-        if not self.furnished:
-            return
         trouble, latest = model.trouble, model.latest
         request = latest.request if latest is not None else None
         taken = taken_values(model, self.cluster()) | {"notify": self._notices}
@@ -350,10 +338,9 @@ class LaunchView(Container):
     def on_resize(self) -> None:
         wide, tall = self.size.width >= WIDE_COLUMNS, self.size.height >= TALL_LINES
         self.update_classes({"-wide": wide, "-tall": tall})
-        if self.furnished:
-            lines = self.size.height - 2 - LEAST_PLAN_LINES
-            most = f"{max(3, lines)}" if not self.has_class("-wide") else "100%"
-            self.query_one("#launch-form").styles.max_height = most
+        lines = self.size.height - 2 - LEAST_PLAN_LINES
+        most = f"{max(3, lines)}" if not self.has_class("-wide") else "100%"
+        self.query_one("#launch-form").styles.max_height = most
 
     def fold(self) -> None:
         """Show all fields, or only the usual ones."""

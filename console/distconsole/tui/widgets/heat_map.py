@@ -316,7 +316,7 @@ class HeatMap(LineWidget, can_focus=True):
         price = self._slow.get(row.ranks[0], "") if len(row.ranks) == 1 else ""
         if price:
             parts.append(f"costs {price}")
-        if not row.middle:
+        if not row.middle and math.isfinite(row.usual[cell]):
             parts.append(f"usual {number_text(quantity.value(row.usual[cell]))}")
         if cell < len(heat.steps) and heat.steps[cell] >= 0:
             parts.append(f"step {heat.steps[cell]:,}")
@@ -389,6 +389,8 @@ TICK_CELLS = 14
 
 def scale_text(scale: Scale, room: int, *, shaped: bool) -> Text:
     """Return the scale of colours, or of shades if ``shaped``, and the look of unknown values if there is room."""
+    if math.isnan(scale.low):
+        return Text()
     quantity = scale.quantity
     low, high = (
         number_text(quantity.value(end), quantity.unit) for end in (scale.low, scale.high)

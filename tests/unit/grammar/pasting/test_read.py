@@ -162,6 +162,12 @@ def test_what_is_said_goes_before_the_command_and_that_before_the_configuration(
     _, target = target_of("check --workdir /said -- torchrun --nproc_per_node 2 t.py", table)
     assert (target.run.workdir, target.run.nproc) == ("/said", "2")
     assert target.run.launcher is ask.LauncherName.TORCHRUN
+    for verb in ("check", "run"):
+        request = parse_line(f"{verb} --env A=1 --env C=3 -- A=2 B=2 python t.py", {})
+        run = request.target.run if verb == "check" else request
+        assert dict(run.env) == {"A": "1", "B": "2", "C": "3"}
+        counts = "stands before the command, and counts instead of its own"
+        assert [row for row in run.command.rows if counts in row] == [("--env A=1", counts)]
     _, target = target_of("check t.py", {"workdir": "/table", "nproc": "8"})
     assert (target.run.workdir, target.run.nproc) == ("/table", "8")
 

@@ -72,12 +72,18 @@ def test_what_git_tracks_all_the_same_is_code(tmp_path: Path) -> None:
     tree(tmp_path, "train.py", "data/kept.csv", "data/big.csv", "data/deep/kept.txt", "mine.log")
     (tmp_path / ".gitignore").write_text("data/\n*.log\n")
     (tmp_path / ".distconsoleignore").write_text("*.txt\n")
+    inside = tree(tmp_path / "data/sub", "data/x.csv", "kept.pyc")  # as a submodule
+    (inside / ".gitignore").write_text("*.pyc\nrest\n!my.log\n")
+    commit_all(inside)
+    (inside / ".git/info/exclude").write_text("my.log\n")  # counts before .gitignore
+    tree(inside, "rest", "my.log", "a.txt")
     for words in (
         ("init", "-q"),
-        ("add", "-f", "data/kept.csv", "data/deep/kept.txt", "mine.log"),
+        ("add", "-f", "data/kept.csv", "data/deep/kept.txt", "data/sub", "mine.log"),
     ):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    ours = {".gitignore", ".distconsoleignore"}
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, stderr=subprocess.DEVNULL)
+    ours = {".gitignore", ".distconsoleignore", "data/sub/.gitignore"}
+    ours |= {"data/sub/data/x.csv", "data/sub/kept.pyc", "data/sub/my.log"}
     assert taken(tmp_path) == {"train.py", "data/kept.csv", "mine.log", *ours}
 
 
@@ -153,9 +159,8 @@ def test_no_program_that_the_settings_of_a_project_name_is_started(
     program.chmod(0o755)
     (root / ".gitignore").write_text("*.py\n")
     (root / ".gitattributes").write_text("* filter=own diff=own\n")
-    commit = ("-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "train")
-    for words in (("init", "-q"), ("add", "-f", "."), commit, ("update-index", "--fsmonitor")):
-        subprocess.run(["git", *words], cwd=root, check=True, capture_output=True)
+    commit_all(root)
+    subprocess.run(["git", "update-index", "--fsmonitor"], cwd=root, check=True)
     names = ("core.fsmonitor", "core.pager", "core.sshCommand", "core.editor", "diff.external")
     more = (
         "filter.own.clean",
@@ -174,18 +179,28 @@ def test_no_program_that_the_settings_of_a_project_name_is_started(
     mark.unlink()
     monkeypatch.setenv("GIT_CONFIG", "/dev/null")  # from which `git config` alone would read
     code = collected(root)
-    assert "train.py" in {file.path for file in code.files}
+    assert "train.py" in paths(code)
     assert code.commit.endswith("-unknown")
     assert not mark.exists()
 
 
-def test_modes_and_empty_folders_are_kept(tmp_path: Path) -> None:
+def test_modes_empty_folders_and_names_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
     tree(tmp_path, "run.sh", "train.py")
+    (tmp_path / name).write_text("1")
     (tmp_path / "run.sh").chmod(0o750)
     (tmp_path / "logs").mkdir()
     code = collected(tmp_path)
     assert {file.path: file.mode for file in code.files}["run.sh"] == 0o750
     assert code.folders == ("logs",)
+    assert paths(code) == {"run.sh", "train.py", name}
+    assert b"\\udce9" in code.manifest()
+
+
+def test_a_file_that_is_gone_before_it_is_read_is_left_out(tmp_path: Path) -> None:
+    tree(tmp_path, "a.py", "z.tmp", "z/y")
+    code = collect(tmp_path, lambda _: str((tmp_path / "z.tmp").unlink(missing_ok=True)))
+    assert paths(code) == {"a.py", "z/y"}
 
 
 def test_links_inside_stay_links_and_a_file_elsewhere_is_brought_by_a_rule(tmp_path: Path) -> None:
@@ -216,18 +231,11 @@ def test_a_rule_in_a_file_that_git_tracks_brings_nothing_from_elsewhere(tmp_path
     with pytest.raises(PlanError, match="link notes leads out") as refused:
         collected(root)
     assert "no rule brings it while Git tracks .distconsoleignore" in refused.value.hint
-
-
-@pytest.mark.parametrize("repository", ["", "gitdir: /nonexistent"])
-def test_where_git_cannot_say_whether_it_tracks_the_rules_they_bring_nothing(
-    tmp_path: Path, repository: str
-) -> None:
-    root, outside = tree(tmp_path / "p", "train.py"), tree(tmp_path / "o", "key")
-    (root / "notes").symlink_to(outside / "key")
-    (root / ".distconsoleignore").write_text("!/notes\n")
-    (root / ".git").write_text(repository)
-    with pytest.raises(PlanError, match="link notes leads out"):
-        collected(root)
+    shutil.rmtree(root / ".git")
+    for repository in ("", "gitdir: /nonexistent"):  # where Git cannot say whether it tracks it
+        (root / ".git").write_text(repository)
+        with pytest.raises(PlanError, match="link notes leads out"):
+            collected(root)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +261,7 @@ def test_a_link_to_elsewhere_is_an_error_that_says_what_to_do(
 @pytest.mark.parametrize(
     ("limit", "value", "names"),
     [
-        ("MAX_FILE_BYTES", 50, ("big.bin (0.0 MiB)", "files of more than")),
+        ("MAX_FILE_BYTES", 50, ("big.bin (120 B)", "files of more than")),
         ("MAX_BYTES", 120, ("big.bin", "in all")),
         ("MAX_FILES", 2, ("more than 2 files", "many/ (")),
     ],
@@ -301,10 +309,17 @@ def test_a_whole_home_is_not_brought(
 def test_a_script_that_is_missing_or_left_out_is_refused(tmp_path: Path, kept: KeptCode) -> None:
     with pytest.raises(PlanError, match=r"train\.py does not exist on this machine"):
         gather(Run("train.py", sync=True), tmp_path, kept)
-    tree(tmp_path, "train.py")
-    (tmp_path / ".gitignore").write_text("*.py\n")
-    with pytest.raises(PlanError, match="leaves out the script"):
-        gather(Run("train.py", sync=True), tmp_path, kept)
+    tree(tmp_path, "a/b/c/train.py", ".git/HEAD")
+    (tmp_path / ".gitignore").write_text("b/\nc/\ntrain.*\n")
+    for left in ("a/b", "a/b/c", "a/b/c/train.py"):
+        with pytest.raises(PlanError, match=f"leaves out {left}, and so the script") as caught:
+            gather(Run("a/b/c/train.py", sync=True), tmp_path, kept)
+        assert caught.value.hint.startswith(f"bring it: echo '!/{left}' >>")
+        subprocess.run(caught.value.hint.removeprefix("bring it: "), shell=True, check=True)
+    assert "a/b/c/train.py" in paths(gather(Run("a/b/c/train.py", sync=True), tmp_path, kept))
+    tree(tmp_path, "a/b/c/pyvenv.cfg")
+    with pytest.raises(PlanError, match="leaves out a/b/c, and so the script"):
+        gather(Run("a/b/c/train.py", sync=True), tmp_path, kept)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +341,9 @@ def test_the_ranks_start_in_the_same_folder_of_the_copy(
     assert (on_node, workdir, bool(note)) == (script, folder, noted)
 
 
-def test_what_a_run_had_is_kept_as_it_was(tmp_path: Path, kept: KeptCode) -> None:
+def test_what_a_run_had_is_kept_as_it_was_or_said_to_be_gone_or_damaged(
+    tmp_path: Path, kept: KeptCode
+) -> None:
     tree(tmp_path, "train.py", "empty.py")
     (tmp_path / "empty.py").write_text("")
     code = gather(Run("train.py", sync=True), tmp_path, kept)
@@ -336,23 +353,9 @@ def test_what_a_run_had_is_kept_as_it_was(tmp_path: Path, kept: KeptCode) -> Non
     assert again == code
     (train,) = [file for file in again.files if file.path == "train.py"]
     assert kept.read(train.sha256) == b"train.py"
-
-
-def test_code_that_is_gone_or_damaged_is_said_to_be(tmp_path: Path, kept: KeptCode) -> None:
-    code = gather(Run("train.py", sync=True), tree(tmp_path, "train.py"), kept)
-    kept.note(RunId("run-1"), code)
-    sha256 = code.files[0].sha256
-    (kept.folder / sha256[:2] / sha256[2:]).write_text("rotten!!")
+    (kept.folder / train.sha256[:2] / train.sha256[2:]).write_text("rotten!!")
     with pytest.raises(ConsoleError, match="damaged"):
-        kept.read(sha256)
+        kept.read(train.sha256)
     for run in ("run-1", "run-2"):
         with pytest.raises(RunNotFoundError, match="is gone"):
             kept.of_run(RunId(run))
-
-
-def test_names_that_are_not_utf8_survive(tmp_path: Path) -> None:
-    name = os.fsdecode(b"caf\xe9.py")
-    (tmp_path / name).write_text("1")
-    code = collected(tmp_path)
-    assert paths(code) == {name}
-    assert b"\\udce9" in code.manifest()

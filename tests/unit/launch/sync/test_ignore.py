@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.launch.sync.ignore import IgnoreRules, read_rules
+from distconsole.launch.sync.code import collect
 
 FILES = (
     "a.txt", "b.log", "keep.log", "#note", "!bang", "two words ", "a[b].c", "x-y", "back\\slash",
@@ -52,23 +52,7 @@ def kept_by_git(root: Path) -> set[str]:
 
 
 def kept_by_us(root: Path) -> set[str]:
-    kept: set[str] = set()
-
-    def walk(folder: str, rules: IgnoreRules) -> None:
-        file = root / folder / ".gitignore"
-        if file.exists():
-            rules += read_rules(file.read_text(), folder)
-        for entry in os.scandir(root / folder):
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.name == ".git" or rules.leave_out(path, folder=entry.is_dir()):
-                continue
-            if entry.is_dir():
-                walk(path, rules)
-            else:
-                kept.add(path)
-
-    walk("", IgnoreRules())
-    return kept
+    return {file.path for file in collect(root, str).files}
 
 
 @pytest.mark.parametrize("text", PATTERNS)

@@ -320,6 +320,7 @@ def test_a_slow_part_is_no_reason_to_speak_of_heat(part: str) -> None:
         ("/src/pkg/train.py", "distconsole run -m pkg.train, from the folder above it"),
         ("/src/pkg/a/train.py", "distconsole run -m pkg.a.train, from the folder above it"),
         ("/src/other/train.py", "compare the hosts' packages"),
+        ("/tmp/u/runs/a-1/code/train.py", "brings it by --sync; else compare the hosts"),
     ],
 )
 def test_a_script_that_lacks_its_own_package_is_to_be_started_as_a_module(
@@ -328,3 +329,5 @@ def test_a_script_that_lacks_its_own_package_is_to_be_started_as_a_module(
     trace = f'Traceback (most recent call last):\n  File "{path}", line 2, in <module>\n'
     assert hint in remedy("ModuleNotFoundError: No module named 'pkg'", trace)
     assert hint in remedy("ModuleNotFoundError: No module named 'pkg.model'", trace)
+    told = remedy("FileNotFoundError: [Errno 2] No such file or directory: 'conf/a.json'", trace)
+    assert bool(told) == ("--sync" in hint)
