@@ -34,7 +34,7 @@ SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 
 CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json", ".cfg", ".ini")
-DASHES = "\u2010\u2011\u2012\u2013\u2014\u2212"
+DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2212")
 OUR_FLAGS = frozenset(
     (
         *("--hosts", "--hostfile", "--cluster", "--ssh-config", "--nproc", "--launcher"),
@@ -58,9 +58,6 @@ def refuse_other_file(request: Run) -> None:
     if not request.script.strip():
         cure = "a variable that is not set? a blank behind a line's last backslash?"
         raise UsageError("SCRIPT is empty", cure)
-    if request.script[0] in DASHES and not path.exists():
-        cure = "type its - or -- by hand: a page or a text program has put another character there"
-        raise UsageError(f"{request.script} does not begin with the hyphen of an option", cure)
     typed = expand_home(request.workdir or ".") / request.script
     if path.suffix == ".ipynb":
         made = _unused(path, ".py")
@@ -122,11 +119,14 @@ def _unused(path: Path, suffix: str) -> str:
 
 
 def refuse_our_flags(request: Run, verb: str = "run") -> None:
-    """Refuse an option of ours behind the script of ``verb``, which would get it and does not know it.
+    """Refuse an option of ours with another dash, which is taken for the script, or behind the script of ``verb``.
 
     A script that names the option anywhere gets it, and so does every script behind ``--``, and one that is not on
     this machine, unless the option is --hosts. Raises UsageError with the line that was probably meant.
     """
+    if request.script.startswith(DASHES) and not path_here(request).exists():
+        cure = "type its - or -- by hand: a page or a text program has put another character there"
+        raise UsageError(f"{request.script} does not begin with the hyphen of an option", cure)
     words = request.arguments
     words = words[: words.index("--")] if "--" in words else words
     given = [word.partition("=")[0] for word in words]

@@ -178,9 +178,7 @@ WELL = ("started", "imported torch", "joined the group", "done")
         ((), False, "no end"),
     ],
 )
-def test_what_came_of_ranks_is_one_line(
-    ranks: tuple[RankReport, ...], ok: bool, words: str
-) -> None:
+def test_ranks_reports_are_one_line(ranks: tuple[RankReport, ...], ok: bool, words: str) -> None:
     found = dict(zip("ab", ([each] for each in ranks), strict=False))
     shown = judge_ranks({name: tuple(each) for name, each in found.items()}, (), 2, 3.0)
     assert (shown.ok, words in shown.words) == (ok, True), shown
