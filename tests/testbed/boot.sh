@@ -33,6 +33,7 @@ printf '%s\n' "$shared" | while IFS= read -r folder; do
 done > "$files/fstab"
 # All by one process, of however many there are. Others' folders come and go.
 mount --all --fstab "$files/fstab" 2>/dev/null || :
+rmdir "$stage"/* 2>/dev/null || :  # of folders that vanished meanwhile; what is mounted stays
 mount --move "$stage" /tmp
 
 mount -t tmpfs -o "mode=1777,size=$tmp_bytes" host-shm /dev/shm

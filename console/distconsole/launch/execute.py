@@ -22,7 +22,7 @@ from distconsole.session import Session, on_every, request_every, require_all
 PREPARE_SECONDS = START_SECONDS = 60.0
 SLURM_SECONDS = 90.0
 FORGET_SECONDS = 10.0
-FORGET_TRIES, FORGET_PAUSE_SECONDS = 36, 0.25
+FORGET_TRIES, FORGET_PAUSE_SECONDS = 72, 0.25
 SECRET_BYTES = 32
 
 
@@ -69,7 +69,7 @@ def undo(plan: Plan, session: Session) -> None:
                 return
             time.sleep(FORGET_PAUSE_SECONDS)
 
-    on_every(session, plan.hosts, forget, FORGET_SECONDS)
+    on_every(session, plan.hosts, forget, 3 * FORGET_SECONDS)
 
 
 def _refuse_without_script(plan: Plan, outcomes: Sequence[Outcome[dict[str, Any]]]) -> None:
