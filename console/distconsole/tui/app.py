@@ -173,9 +173,13 @@ class ConsoleApp(LowOverheadApp[int]):
     def get_default_screen(self) -> Screen[object]:
         return self.main
 
-    @property
-    def acts_at_once(self) -> bool:
-        return len(self.screen_stack) == 1 and self.main.mode is Mode.VIEW
+    async def _check_bindings(self, key: str, priority: bool = False) -> bool:
+        # Textual runs a binding once the key has gone through the queues of the focused widget and of all around
+        # it; our own keys are handled before that, and would find the cursor where it was.
+        if await super()._check_bindings(key, priority):
+            return True
+        in_view = len(self.screen_stack) == 1 and self.main.mode is Mode.VIEW
+        return priority and in_view and await super()._check_bindings(key)
 
     async def on_event(self, event: events.Event) -> None:
         """Handle an event; the rest of an answer's word is dropped."""

@@ -116,18 +116,6 @@ class LowOverheadApp(App[Result]):
                 # After the press, in the queue of the focused widget.
                 (self.focused or self.screen).call_later(self.input_priority.take)
 
-    @property
-    def acts_at_once(self) -> bool:
-        """True if the focused widget has no use for keys but their bindings."""
-        return False
-
-    async def _check_bindings(self, key: str, priority: bool = False) -> bool:
-        # Textual runs a binding once the key has gone through the queues of the focused widget and of all around
-        # it; our own keys are handled before that, and would find the cursor where it was.
-        if await super()._check_bindings(key, priority):
-            return True
-        return priority and self.acts_at_once and await super()._check_bindings(key)
-
     def hurry(self) -> None:
         """Draw the effect of a key at once."""
         self._hurried_until = time.monotonic() + HURRY_SECONDS
