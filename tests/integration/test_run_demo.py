@@ -39,7 +39,7 @@ def test_the_demo_finds_its_slow_rank_and_its_failure_and_leaves_only_its_run(
     assert found["run.straggler"].rank == 2, demo.lines()
     assert "the forward part" in found["run.straggler"].summary
     assert found["run.first_failure"].rank == 1
-    assert found["run.first_failure"].t - found["run.straggler"].t >= 13  # time to look at it
+    assert found["run.first_failure"].t - found["run.straggler"].t >= 5  # time to look at it
     assert "ValueError: could not convert string to float" in found["run.first_failure"].seen
     # Another job on this machine may have got the port in between.
     assert set(found) - {"run.port"} == {"run.straggler", "run.first_failure"}
