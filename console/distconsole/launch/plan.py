@@ -344,9 +344,8 @@ class Plan:
 def new_run_id(request: Run) -> RunId:
     """Return a readable, unique id such as ``digits-1121-a3f9c2``, by the name or else the script."""
     script = request.script
-    source = request.name or (
-        script.rpartition(".")[2] if request.module else PurePosixPath(script).stem
-    )
+    named = script.rpartition(".")[2] if request.module else PurePosixPath(script).stem
+    source = request.name or named
     stem = re.sub(r"[^a-z0-9]+", "-", source.lower()).strip("-")[:MAX_STEM].strip("-") or "run"
     return RunId(f"{stem}-{datetime.now().astimezone():%m%d}-{secrets.token_hex(3)}")
 

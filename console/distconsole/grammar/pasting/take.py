@@ -51,8 +51,8 @@ def take_target(
     if "nproc" in said:
         told.pop("ranks", None)
     said_env = said.get("env", ())
-    both = {"env": (*told.get("env", ()), *said_env)}
-    run = _request(context, ["--", pasted.script, *pasted.arguments], {**told, **said, **both})
+    values = {**told, **said, "env": (*told.get("env", ()), *said_env)}
+    run = _request(context, ["--", pasted.script, *pasted.arguments], values)
     divided = divided or words[0] != pasted.script
     given["nproc"] = None
     file = pasted.hostfile if not pasted.hosts else ""

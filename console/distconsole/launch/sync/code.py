@@ -146,19 +146,7 @@ class _Walk:
         place = self.root / path
         ignored = (rules + own).leave_out(path, folder=True)
         if (place / ".git").exists():  # the rules around a submodule do not hold in it
-            exclude = place / ".git/info/exclude"
-            with contextlib.suppress(
-                OSError, subprocess.SubprocessError
-            ):  # a submodule's is elsewhere
-                exclude = (
-                    place / ask_git(str(place), "rev-parse", "--git-path", "info/exclude").strip()
-                )
-            rules, ignored = BUILT_IN + _ignore_file(exclude, path), False
-            # Files that Git tracks although an ignore file names them (``git add -f``). Without Git, or in a
-            # repository that it refuses, the ignore files alone count.
-            for each in _git_files(place, "--ignored", "--exclude-standard") or ():
-                kept = PurePosixPath(path, each)
-                self.tracked.update(map(str, (kept, *kept.parents)))
+            rules, ignored = self._work_tree(place, path), False
         rules += read_rules("*", path) if ignored else _ignore_file(place / ".gitignore", path)
         own += _ignore_file(place / OWN_IGNORE, path)
         both = rules + own
@@ -186,6 +174,17 @@ class _Walk:
                     self._file(below, Path(entry.path), entry.stat(follow_symlinks=False))
         if path and not entries:
             self.empty.append(path)
+
+    def _work_tree(self, place: Path, path: str) -> IgnoreRules:
+        """Return a work tree's own rules, and note the files that Git tracks against its ignore files (``git add -f``)."""
+        exclude = ".git/info/exclude"
+        if (place / ".git").is_file():  # of a further work tree, or a submodule: elsewhere
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                exclude = ask_git(str(place), "rev-parse", "--git-path", "info/exclude").strip()
+        for each in _git_files(place, "--ignored", "--exclude-standard") or ():  # Git may refuse
+            kept = PurePosixPath(path, each)
+            self.tracked.update(map(str, (kept, *kept.parents)))
+        return BUILT_IN + _ignore_file(place / exclude, path)
 
     def _refuse(self, path: str, by_a_rule: bool) -> None:
         """Raise PlanError if what is left out contains the script."""

@@ -112,8 +112,11 @@ def _ended(call: Call, roll: Roll) -> Cause | None:
         return Cause(Hang.LEFT, "has ended with exit code 0, while others train on", _LEFT_HINT)
     code = "" if ended.exit_code is None else f" with exit code {ended.exit_code}"
     raised = f": {call.raised}" if call.raised else ""
-    victim = OTHER_GONE.search(call.raised) is not None
-    return Cause(Hang.FAILED, f"has ended{code}{raised}", f"{logs} --errors", victim=victim)
+    return _of_raised(Cause(Hang.FAILED, f"has ended{code}{raised}", f"{logs} --errors"), call)
+
+
+def _of_raised(cause: Cause, call: Call) -> Cause:
+    return cause._replace(victim=OTHER_GONE.search(call.raised) is not None)
 
 
 _LEFT_HINT = (
@@ -236,8 +239,7 @@ def _exception(call: Call, roll: Roll) -> Cause | None:
     leaves = stacks.what_it_does(call) is stacks.Does.LEAVES
     then = " and hangs in its teardown" if leaves else ""
     hint = f"distconsole logs {roll.run} --rank {call.rank} --errors shows its traceback"
-    cause = _at(call, Hang.EXCEPTION, f"has raised {call.raised}{then}", hint)
-    return cause._replace(victim=OTHER_GONE.search(call.raised) is not None)
+    return _of_raised(_at(call, Hang.EXCEPTION, f"has raised {call.raised}{then}", hint), call)
 
 
 def _saves(call: Call, roll: Roll) -> Cause | None:
