@@ -330,7 +330,7 @@ class SourceCollector:
         except (OSError, ValueError):
             return False
         stat = read_process(pid)
-        if stat is not None and stat.starttime == starttime and stat.state not in "ZX":
+        if stat is not None and stat.starttime == starttime and not stat.has_ended:
             return False
         if shim_may_live(self._folder):
             return False  # /proc was unreadable, perhaps for want of a descriptor

@@ -190,7 +190,7 @@ def children_of(pid: int, processes: dict[int, Process]) -> list[Facts]:
     for each in sorted(one for one in processes.values() if one.ppid == pid)[:MAX_CHILDREN]:
         ended = None
         # The kernel shows the exit of a zombie to its own user.
-        if each.state in "ZX" and len(fields := _fields(f"/proc/{each.pid}/stat")) >= 50:
+        if each.has_ended and len(fields := _fields(f"/proc/{each.pid}/stat")) >= 50:
             status = int(fields[49])
             number = status & 0x7F
             ended = {"signal": number} if number else {"exit_code": status >> 8 & 0xFF}

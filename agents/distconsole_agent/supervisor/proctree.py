@@ -89,7 +89,7 @@ def descendants(root: int) -> dict[int, Process]:
     """Return the living processes below ``root``, of whatever user, without zombies."""
     every = all_processes()
     below = (every[pid] for pid in descendants_of(root, every) - {root})
-    return {each.pid: each for each in below if each.state not in "ZX"}
+    return {each.pid: each for each in below if not each.has_ended}
 
 
 def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Process]:
@@ -113,7 +113,7 @@ def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Process]:
         is_ours = named and job in (None, named.get(os.fsencode(SLURM_JOB), b""))
         if is_ours or (doubtful and text is None):
             now = read_process(pid)
-            if now is not None and now.state not in "ZX" and now.is_of(then):
+            if now is not None and not now.has_ended and now.is_of(then):
                 found[pid] = now
     return found
 
@@ -189,7 +189,7 @@ def _pids_marked(mark: bytes) -> dict[int, Process]:
     return {
         pid: stat
         for pid, stat in stats.items()
-        if stat is not None and stat.state not in "ZX"
+        if stat is not None and not stat.has_ended
         for words in (f"/proc/{pid}/environ", f"/proc/{pid}/cmdline")
         if mark in (texts[words] or b"").split(b"\0")
     }

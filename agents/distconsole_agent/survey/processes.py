@@ -117,7 +117,7 @@ Tree = dict[int, Process]
 def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, SeenProcess]]:
     """Return all processes, and those of this user that may train or launch, each by pid."""
     tree = all_processes(root)
-    own = [each for each in tree.values() if each.uid == os.getuid() and each.state not in "ZX"]
+    own = [each for each in tree.values() if each.uid == os.getuid() and not each.has_ended]
     own = sorted((each for each in own if each.pid != os.getpid()), key=lambda one: -one.starttime)
     own = own[:MAX_PROCESSES]
     lines = read_in_time([f"{root}/{each.pid}/cmdline" for each in own])

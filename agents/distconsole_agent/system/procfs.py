@@ -47,12 +47,16 @@ class Process(NamedTuple):
         return bool(self.flags & _KERNEL_THREAD)
 
     @property
+    def has_ended(self) -> bool:
+        return self.state in "ZX"
+
+    @property
     def is_over(self) -> bool:
         """True if it has ended or is ending: it has no memory, and so no command line, any more.
 
         Giving back much memory may take seconds.
         """
-        return self.state in "ZX" or bool(self.flags & _EXITING)
+        return self.has_ended or bool(self.flags & _EXITING)
 
     def is_of(self, other: Process | None) -> bool:
         """Whether both are of one process: the pid is the same."""
@@ -98,7 +102,7 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
 
 def lives(pid: int) -> bool:
     process = read_process(pid) if pid > 0 else None
-    return process is not None and process.state not in "ZX"
+    return process is not None and not process.has_ended
 
 
 def describe_process(pid: int) -> dict[str, Any]:

@@ -81,9 +81,8 @@ class LastResort:
         words: Callable[[], list[str]],
         leave: Callable[[], None] = lambda: None,
         restore: Callable[[], None] = lambda: None,
-        end: Callable[[int], object] = os._exit,
     ) -> None:
-        self._words, self._leave, self._restore, self._end = words, leave, restore, end
+        self._words, self._leave, self._restore = words, leave, restore
         self._asked: SimpleQueue[int | None] = SimpleQueue()
         self._begun = False
         threading.Thread(target=self._wait, name="last-resort", daemon=True).start()
@@ -115,7 +114,7 @@ class LastResort:
             saying.join(2 * WRITE_SECONDS)
         with contextlib.suppress(Empty):
             self._asked.get(timeout=END_SECONDS)
-        self._end(exit_code)
+        os._exit(exit_code)
 
     def _say(self) -> None:
         with contextlib.suppress(Exception):

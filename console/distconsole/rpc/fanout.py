@@ -35,11 +35,9 @@ def fan_out(
     work: Callable[[Host], T],
     *,
     seconds: float | None = None,
-    linked: Callable[[Host], bool] = has_none,
 ) -> list[Outcome[T]]:
     """Return the outcome of each host, in their order; see ``iter_outcomes``."""
-    outcomes = iter_outcomes(hosts, work, seconds=seconds, linked=linked)
-    done = {outcome.host: outcome for outcome in outcomes}
+    done = {outcome.host: outcome for outcome in iter_outcomes(hosts, work, seconds=seconds)}
     return [done[host.name] for host in hosts]
 
 

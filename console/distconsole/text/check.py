@@ -310,7 +310,7 @@ def show_tables(output: Output, collectives: Sequence[CollectiveReport]) -> None
             [
                 (
                     (
-                        size_text(entry.bytes),
+                        exact_size_text(entry.bytes),
                         number_text(entry.time_us),
                         bandwidth_text(entry.algbw_gbs) if entry.bytes else "",
                         bandwidth_text(entry.busbw_gbs) if entry.bytes else "",
@@ -328,7 +328,7 @@ def bandwidth_text(gbs: float) -> str:
     return f"{gbs:.3f}" if gbs >= LEAST_GBS or not gbs else f"< {LEAST_GBS}"
 
 
-def size_text(count: int) -> str:
+def exact_size_text(count: int) -> str:
     """Return bytes as they were asked for, such as ``4 B``, ``64 KiB`` or ``1 MiB``."""
     for unit, name in UNITS:
         if count >= unit and count % unit == 0:

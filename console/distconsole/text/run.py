@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import assert_never
 
 from msgspec import UNSET
@@ -47,16 +46,12 @@ class RunText:
     """Prints one run.
 
     Args:
-        clock: In UNIX seconds.
         watchable: Whether it says how to watch the run, which is started here, on a screen.
     """
 
-    def __init__(
-        self, output: Output, clock: Callable[[], float] = time.time, *, watchable: bool = False
-    ) -> None:
+    def __init__(self, output: Output, *, watchable: bool = False) -> None:
         self._watchable = self._offers_watching = watchable
         self._output = output
-        self._clock = clock
         self._timeline = RunTimeline()
         self._bars = Bars(output)
         self._told_at: float | None = None
@@ -148,12 +143,11 @@ class RunText:
     def _link(self, event: LinkChanged) -> None:
         self._output.say(note_text(event))
         if self._output.live:  # nothing else may come for long
-            self._output.status(
-                health_line(self._timeline, self._clock()), old_after=FRESH_SECONDS
-            )
+            health = health_line(self._timeline, time.time())
+            self._output.status(health, old_after=FRESH_SECONDS)
 
     def _progress(self) -> None:
-        now = self._clock()
+        now = time.time()
         if self._output.live:
             if not self._bars.living:
                 self._output.status(health_line(self._timeline, now), old_after=FRESH_SECONDS)

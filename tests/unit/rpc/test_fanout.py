@@ -64,7 +64,7 @@ def test_hosts_that_are_linked_wait_for_no_login(
         begun.release()
         gate.wait(30)
 
-    at = threading.Thread(target=fan_out, args=(HOSTS, work), kwargs={"linked": lambda _: True})
+    at = threading.Thread(target=lambda: list(iter_outcomes(HOSTS, work, linked=lambda _: True)))
     at.start()
     assert all(begun.acquire(timeout=10) for _ in HOSTS)  # all at once
     gate.set()

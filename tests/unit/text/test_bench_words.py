@@ -32,7 +32,7 @@ from distconsole.model.reports import (
 from distconsole.model.requests import Bench, BenchCollectives, LauncherName
 from distconsole.model.run_events import EndState
 from distconsole.operations.bench.collectives import CHECKS, measure_report
-from distconsole.text.check import bandwidth_text, size_text
+from distconsole.text.check import bandwidth_text, exact_size_text
 from distconsole.text.show import show_for
 from distconsole.text.tables import bar_text
 from fakes.blank import blank
@@ -282,4 +282,10 @@ def test_every_engine_has_its_own_checks_and_no_others() -> None:
 
 def test_sizes_are_said_as_they_are_asked_for() -> None:
     sizes = (4, 1000, 65536, 1 << 26, 1 << 30)
-    assert [size_text(size) for size in sizes] == ["4 B", "1000 B", "64 KiB", "64 MiB", "1 GiB"]
+    assert [exact_size_text(size) for size in sizes] == [
+        "4 B",
+        "1000 B",
+        "64 KiB",
+        "64 MiB",
+        "1 GiB",
+    ]

@@ -142,7 +142,7 @@ def _interesting(
 ) -> dict[str, object] | None:
     training = _TRAINING.fullmatch(process.name) is not None
     own = process.uid == holding.uid
-    if process.state in "ZX":
+    if process.has_ended:
         return _dead(process, every) if training and process.state == "Z" else None
     gpus, ports = holding.of(process)
     run, state = _run_of(process.pid) if own and training else ("", "")
@@ -195,7 +195,7 @@ def _dead(process: Process, every: dict[int, Process]) -> dict[str, Any]:
     return {
         **process.told(),
         "state": "Z",
-        "threads": sum(thread is not None and thread.state not in "ZX" for thread in threads),
+        "threads": sum(thread is not None and not thread.has_ended for thread in threads),
         "parent": parent.told() if parent is not None else None,
     }
 

@@ -179,12 +179,12 @@ def _cut(body: Text, room: int, line: str, *, always: bool = False) -> None:
     """Cut ``body`` to ``room`` cells; a long one shows its length."""
     if body.cell_len <= room and not always:
         return
-    size = f"… {size_text(line)}" if len(line) >= LONG_CHARS else "…"
+    size = f"… {length_text(line)}" if len(line) >= LONG_CHARS else "…"
     body.truncate(max(0, room - len(size)), overflow="crop")
     body.append(size, "faint")
 
 
-def size_text(line: str) -> str:
+def length_text(line: str) -> str:
     """Return the printed length of ``line``, ``64 kB`` or ``1.0 MB``."""
     told = CUT_MARK.search(line, max(0, len(line) - 20))
     return told[1] if told else f"{len(line) / 1000:.0f} kB"
