@@ -174,8 +174,7 @@ class _Asker(threading.Thread):
             child["cpu_s"] = round(max(0.0, facts.cpu_of(child["pid"]) - used[child["pid"]]), 2)
         self._ask(pid)
         self._ask_workers(children)
-        stalls = read_stalls(self._seat.log, self.call.get("silent_s") or 0.0)
-        self.call["horovod"] = stalls
+        self.call["horovod"] = read_stalls(self._seat.log, self.call.get("silent_s") or 0.0)
         self.call["children"] = children
         self.call["alive"] = lives(pid)
 

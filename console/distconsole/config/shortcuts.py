@@ -45,10 +45,6 @@ def may_be_line(value: object) -> bool:
     )
 
 
-def startup_file() -> Path:
-    return config_dir() / "startup"
-
-
 def startup_lines(path: Path) -> list[tuple[int, str]]:
     """Return a start-up file's lines by number, if it is there; raises ConfigError if it is unreadable."""
     try:

@@ -26,10 +26,6 @@ YOUNG_SECONDS = 1.0
 MOST_THREADS = 512
 
 
-def has_none(_: Host) -> bool:
-    return False
-
-
 def fan_out(
     hosts: Sequence[Host],
     work: Callable[[Host], T],
@@ -46,7 +42,7 @@ def iter_outcomes(
     work: Callable[[Host], T],
     *,
     seconds: float | None = None,
-    linked: Callable[[Host], bool] = has_none,
+    linked: Callable[[Host], bool] = lambda _: False,
 ) -> Iterator[Outcome[T]]:
     """Do ``work`` on every host and yield outcomes as they come.
 

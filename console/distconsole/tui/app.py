@@ -26,9 +26,9 @@ from textual.screen import Screen
 from textual.system_commands import SystemCommandsProvider
 from textual.widgets import Input
 
-from distconsole.config.paths import state_dir
+from distconsole.config.paths import config_dir, state_dir
 from distconsole.config.schema import Config
-from distconsole.config.shortcuts import startup_file
+from distconsole.config.shortcuts import aliases_file
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model import requests as ask
 from distconsole.operations import perform
@@ -38,7 +38,7 @@ from distconsole.tui.chrome import Mode
 from distconsole.tui.login import ScreenAsker
 from distconsole.tui.main_screen import ConsoleScreen
 from distconsole.tui.prompt.keys import PROMPT_VERBS
-from distconsole.tui.prompt.shortcuts import Shortcuts, user_shortcuts
+from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.terminal.low_overhead import LowOverheadApp
 from distconsole.tui.theme.appearance import Appearance, no_color
@@ -142,8 +142,8 @@ class ConsoleApp(LowOverheadApp[int]):
                 state / "history",
                 theme=asked or config.theme,
                 theme_kept=state / "theme",
-                shortcuts=user_shortcuts(config),
-                startup=startup_file() if wants_startup(request, config) else None,
+                shortcuts=Shortcuts(config, aliases_file()),
+                startup=config_dir() / "startup" if wants_startup(request, config) else None,
             )
         except UsageError as error:
             if asked:

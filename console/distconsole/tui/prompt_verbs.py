@@ -166,13 +166,9 @@ class PromptVerbs:
         ]
         if details:
             danger = Danger("Leave distconsole?", tuple(dict.fromkeys(details)), "leave")
-            console.question.ask(Asked(danger, self._leave_if))
+            console.question.ask(Asked(danger, lambda yes: console.leave() if yes else None))
         else:
             console.leave()
-
-    def _leave_if(self, yes: bool) -> None:
-        if yes:
-            self._console.leave()
 
     def now_text(self, width: int) -> str:
         """The running jobs in ``width`` cells, with the way to end; the line gives way first, then the progress."""

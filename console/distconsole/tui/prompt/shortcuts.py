@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from distconsole.config.schema import Config
-from distconsole.config.shortcuts import Alias, aliases_file, keep_alias, read_aliases_file
+from distconsole.config.shortcuts import Alias, keep_alias, read_aliases_file
 from distconsole.errors import UsageError
 from distconsole.grammar.aliases import check_aliases, expand_alias, trouble_with
 from distconsole.grammar.secrets import mask_secrets
@@ -112,8 +112,3 @@ class Shortcuts:
         if line:
             self._own[name] = replace(self._own[name], place=str(self._kept))
         return ""
-
-
-def user_shortcuts(config: Config) -> Shortcuts:
-    """Return the shortcuts of this user; raises ConfigError as ``Shortcuts``."""
-    return Shortcuts(config, aliases_file())
