@@ -134,18 +134,13 @@ def test_the_events_of_the_page_have_the_fields_of_the_program() -> None:
     }
 
 
-def test_a_variable_that_a_page_names_is_known_to_the_source() -> None:
+def test_source_and_pages_name_the_same_variables_and_one_page_has_all_of_them() -> None:
     roots = [REPOSITORY / name for name in ("console", "agents", "training")]
     source = "".join(path.read_text() for root in roots for path in root.rglob("*.py"))
     named = {
         name for page in pages() for name in re.findall(r"DISTCONSOLE_[A-Z]\w*", page.read_text())
     }
     assert sorted(name for name in named if name not in source) == []
-
-
-def test_every_variable_of_ours_is_on_the_page_of_the_environment() -> None:
-    roots = [REPOSITORY / name for name in ("console", "agents", "training")]
-    source = "".join(path.read_text() for root in roots for path in root.rglob("*.py"))
     page = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text()
     assert {
         name for name in re.findall(r"DISTCONSOLE_[A-Z]\w*", source) if name not in page

@@ -55,11 +55,6 @@ if __name__ == "__main__":
 """
 
 
-def seats_of(folder: Path) -> list[Seat]:
-    pids = [int((folder / f"pid-{rank}").read_text()) for rank in range(3)]
-    return [Seat(pid, {"rank": rank, "silent_s": 1.0}, "") for rank, pid in enumerate(pids)]
-
-
 def functions(call: dict[str, Any]) -> list[str]:
     assert call["threads"], call
     return [frame["function"] for frame in call["threads"][0]["frames"]]
@@ -75,7 +70,9 @@ def test_a_conditional_collective_shows_who_is_where_and_harms_nobody(
     here = runner.scripts
     try:
         wait_until("ranks", lambda: all((here / f"pid-{rank}").exists() for rank in range(3)))
-        seats, rings = seats_of(here), str(runner.folder / "watched" / "rings")
+        pids = [int((here / f"pid-{rank}").read_text()) for rank in range(3)]
+        seats = [Seat(pid, {"rank": at, "silent_s": 1.0}, "") for at, pid in enumerate(pids)]
+        rings = str(runner.folder / "watched" / "rings")
 
         def called() -> list[dict[str, Any]]:
             return call_ranks(seats, rings, 3.0)

@@ -1,9 +1,7 @@
 """How a run on one node ends: by itself, by a failure, by a request; nothing may be left."""
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -315,7 +313,8 @@ def test_a_stop_while_starting_leaves_nothing(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], ranks_per_node=16, grace=600) as run:
         shim = run.shims[0]
         shim.process.send_signal(signal.SIGSTOP)
-        with _two_requests(shim.run_dir, {"op": "start"}, {"op": "stop", "reason": "user"}):
+        with unix.connect(str(shim.run_dir / "shim.sock"), 10) as sock:
+            sock.sendall(b'{"op": "start"}\n{"op": "stop", "reason": "user"}\n')
             shim.process.send_signal(signal.SIGCONT)
             assert run.verdict()["state"] == "stopped"
         assert {event["signal"] for event in shim.events("exited")} == {signal.SIGTERM}
@@ -326,12 +325,6 @@ def test_a_run_that_is_stopped_before_its_start_ends(tmp_path: Path) -> None:
         for shim in run.shims:
             shim.ask(op="stop", reason="user")
         assert run.verdict() == {"state": "stopped", "exit_code": 143, "first_failure": None}
-
-
-def _two_requests(run_dir: Path, *requests: dict[str, str]) -> socket.socket:
-    sock = unix.connect(str(run_dir / "shim.sock"), 10)
-    sock.sendall(b"".join(json.dumps(request).encode() + b"\n" for request in requests))
-    return sock
 
 
 def test_a_slurm_job_that_a_rank_submitted_outlives_the_run(tmp_path: Path) -> None:

@@ -26,12 +26,6 @@ SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.
 HOSTILE = "\x1b[2J\u202e\u05e9\u05dc\u05d5\u05dd 漢字 [bold]x[/red] e\u0301 " + "x" * 20_000
 
 
-def shortcuts_of(folder: Path, text: str) -> Shortcuts:
-    path = folder / "distconsole.toml"
-    path.write_text(text)
-    return Shortcuts(read_config(path), folder / "aliases")
-
-
 class Slow:
     """A check that goes on until it is let go, or nobody waits for it any more."""
 
@@ -266,7 +260,10 @@ async def test_a_verb_in_a_thread_asks_without_taking_the_keys() -> None:
 
 async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path: Path) -> None:
     text = '[keys]\nf7 = {line = "quick {host}", label = "look"}\nf12 = "filter "\n[aliases]\nquick = "check --level quick --hosts $1"\nfull = "check --level full"\n'
-    app, stage = staged(SCENES, shortcuts=shortcuts_of(tmp_path, text))
+    path = tmp_path / "distconsole.toml"
+    path.write_text(text)
+    shortcuts = Shortcuts(read_config(path), tmp_path / "aliases")
+    app, stage = staged(SCENES, shortcuts=shortcuts)
     async with on_screen(app, stage, LARGE) as pilot:
         assert "F7 look" in screen_text(app)
         await stage.pressed("f7")

@@ -52,16 +52,11 @@ def judge_case(case: dict[str, Any], rule: Rule) -> Verdicts:
     return verdicts
 
 
-def judge_by_its_rule(case: dict[str, Any]) -> Verdicts:
-    rule = find_rule(case["rule"])
-    assert rule is not None
-    return judge_case(expand(case, HEALTHY), rule)
-
-
 @pytest.mark.parametrize("case", LOADED, ids=lambda case: f"{case['rule']}: {case['case']}")
 def test_a_check_judges_facts_as_the_case_says(case: dict[str, Any]) -> None:
-    verdicts = judge_by_its_rule(case)
-
+    rule = find_rule(case["rule"])
+    assert rule is not None
+    verdicts = judge_case(expand(case, HEALTHY), rule)
     found = [(each.severity.value, list(each.hosts)) for each in verdicts.findings]
     claims = findings_of(case)
     assert found == [(claim.severity, claim.hosts) for claim in claims]

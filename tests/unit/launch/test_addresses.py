@@ -85,11 +85,8 @@ def test_hosts_without_a_shared_subnet_get_a_note() -> None:
     assert "share no subnet" in notes[0]
 
 
-def test_this_machine_alone_uses_loopback() -> None:
+def test_one_host_uses_loopback_if_it_is_this_machine_and_else_its_own_address() -> None:
     assert chosen([node(eth("10.1.0.1"))], local=True)[0] == [("127.0.0.1", "lo")]  # type: ignore[arg-type]
-
-
-def test_one_remote_host_uses_its_own_address() -> None:
     assert chosen([node(eth("10.1.0.1"))])[0] == [("10.1.0.1", "eth0")]
 
 

@@ -43,11 +43,12 @@ def plan(
     uid: int = 1000,
     env: dict[str, str] | None = None,
     elastic: bool = False,
+    one_machine: bool = False,
     **asked: Any,
 ) -> Plan:
     hosts = hosts or (A, B)
     request = Run("train.py", ("--lr", "1"), launcher=launcher, **asked)
-    known = {host.name: facts(i, build, uid) for i, host in enumerate(hosts)}
+    known = {host.name: facts(i * (not one_machine), build, uid) for i, host in enumerate(hosts)}
     traits = ScriptTraits(readable=True, horovod=elastic, elastic=elastic)
     return make_plan(
         PreparedLaunch(request, env or {}, traits, cluster=Cluster(hosts), facts=known),
@@ -205,19 +206,8 @@ def test_hosts_with_other_interpreters_name_theirs() -> None:
 
 
 def test_two_hosts_that_are_one_machine_are_refused_for_mpirun() -> None:
-    same = facts(0, MpiBuild("Open MPI", "4.1.4"))
     with pytest.raises(PlanError, match="a and user@b are one machine") as caught:
-        make_plan(
-            PreparedLaunch(
-                Run("t.py", launcher=LauncherName.MPI),
-                {},
-                ScriptTraits(),
-                cluster=Cluster((A, B)),
-                facts={A.name: same, B.name: same},
-            ),
-            RunId("t-1-a"),
-            "/",
-        )
+        plan(LauncherName.MPI, one_machine=True)
     assert "--hosts a:2" in caught.value.hint
 
 
@@ -232,17 +222,7 @@ def test_hosts_with_other_folders_are_refused_for_mpirun() -> None:
 
 def test_more_ranks_than_slots_are_refused() -> None:
     with pytest.raises(PlanError, match=r"--nproc 4 is more than a has slots \(2\)"):
-        make_plan(
-            PreparedLaunch(
-                Run("t.py", launcher=LauncherName.MPI, nproc="4"),
-                {},
-                ScriptTraits(),
-                cluster=Cluster((A,)),
-                facts={A.name: facts(0, MpiBuild("Open MPI", "4.1.4"))},
-            ),
-            RunId("t-1-a"),
-            "/",
-        )
+        plan(LauncherName.MPI, A, nproc="4")
 
 
 def test_what_a_person_pastes_for_mpirun_needs_nothing_of_ours() -> None:

@@ -137,11 +137,13 @@ def test_a_first_step_that_takes_long_is_not_slow() -> None:
     )
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_is_not_healthy(value: float) -> None:
-    line = said(window(0), metric("loss", 1.0, 6), metric("loss", value))
-    assert line.startswith(f"loss is {value}, not finite since step 7:")
-    assert line.endswith(f"loss {value}")
+@pytest.mark.parametrize(
+    ("name", "value"), [("loss", math.nan), ("loss", math.inf), ("val_loss", math.nan)]
+)
+def test_a_metric_that_is_no_number_is_not_healthy(name: str, value: float) -> None:
+    line = said(window(0), metric("loss", 1.0, 6), metric(name, value))
+    assert line.startswith(f"{name} is {value}, not finite since step 7: 1 rank")
+    assert line.endswith(f"loss {value if name == 'loss' else 1}")
 
 
 def test_the_start_says_who_is_behind_and_in_what() -> None:
@@ -356,11 +358,6 @@ def test_a_disagreement_is_of_its_attempt() -> None:
     told = RanksSeen(RUN).finding(T, "run.desync", "different parameters", (1,))
     again = RunRestarted(t=T, run=RUN, restart=1, of=2)
     assert said(window(0), window(1), told, again, window(0), window(1)).startswith("healthy")
-
-
-def test_any_metric_that_is_no_number_is_not_healthy() -> None:
-    line = said(window(0), metric("loss", 1.0), metric("val_loss", math.nan))
-    assert line.startswith("val_loss is nan, not finite since step 7: 1 rank")
 
 
 def test_what_could_not_be_started_says_why() -> None:

@@ -50,14 +50,6 @@ def names(node: NodeFolders) -> set[str]:
     }
 
 
-def run_with(node: NodeFolders, hook: Path, *, over: bool) -> None:
-    folder = Path(node.run("a-run"))
-    folder.mkdir()
-    (folder / "spec.json").write_text(json.dumps({"hook": str(hook)}))
-    if over:
-        (folder / "ended.json").touch()
-
-
 @pytest.mark.parametrize(
     ("left", "after", "stays"),
     [
@@ -94,7 +86,11 @@ def test_the_log_of_an_agent_that_lives_or_lived_lately_stays(node: NodeFolders)
 @pytest.mark.parametrize("over", [False, True])
 def test_the_hook_of_a_run_stays_as_long_as_the_run(node: NodeFolders, over: bool) -> None:
     hook = leave(node, "hook-abc")
-    run_with(node, hook, over=over)
+    folder = Path(node.run("a-run"))
+    folder.mkdir()
+    (folder / "spec.json").write_text(json.dumps({"hook": str(hook)}))
+    if over:
+        (folder / "ended.json").touch()
     keep_house(node)
     assert hook.exists() is not over
 

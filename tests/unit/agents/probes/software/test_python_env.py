@@ -87,17 +87,11 @@ AT_START = {"encodings", "codecs", "io", "abc", "site", "os", "stat", "posixpath
 """Modules without which a Python does not begin at all."""
 
 
-def write_shadows(folder: Path) -> None:
-    """Write a module that fails of each name that Python's own have."""
+def test_modules_of_a_path_stand_in_front_of_none_that_a_probe_needs(tmp_path: Path) -> None:
+    fails = "raise ImportError(f'not the {__name__} of Python')"
     for name in sys.stdlib_module_names - AT_START:
         if not name.startswith("_"):
-            (folder / f"{name}.py").write_text(
-                "raise ImportError(f'not the {__name__} of Python')"
-            )
-
-
-def test_modules_of_a_path_stand_in_front_of_none_that_a_probe_needs(tmp_path: Path) -> None:
-    write_shadows(tmp_path)
+            (tmp_path / f"{name}.py").write_text(fails)
     egg = tmp_path / "mine.egg-info"
     egg.mkdir()
     (egg / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 7\n")

@@ -34,12 +34,6 @@ def look(folder: Path, **args: Any) -> dict[str, Any]:
     return run("script", given, SECONDS)
 
 
-def imports_of(text: str) -> list[tuple[int, str, list[str], bool]]:
-    found = inspect_script.Imports()
-    found.visit(inspect_script.ast.parse(textwrap.dedent(text)))
-    return found.seen
-
-
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
@@ -75,7 +69,9 @@ def imports_of(text: str) -> list[tuple[int, str, list[str], bool]]:
 def test_imports_are_told_with_whether_the_script_can_do_without(
     text: str, seen: list[tuple[int, str, list[str], bool]]
 ) -> None:
-    assert imports_of(text) == seen
+    found = inspect_script.Imports()
+    found.visit(inspect_script.ast.parse(text))
+    assert found.seen == seen
 
 
 def test_the_local_code_is_followed_and_nothing_of_it_runs(tmp_path: Path) -> None:
