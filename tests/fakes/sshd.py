@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -211,3 +212,37 @@ KexAlgorithms -sntrup*,mlkem*
 
     def _listens(self) -> bool:
         return "Server listening on" in (self.folder / "log").read_text()
+
+
+def behind(hop: SshServer, last: SshServer, more: str = "") -> str:
+    """Return a configuration by which ``last`` is reached through ``hop``."""
+    text = Path(last.write_config(f"{more}\n    ProxyJump hop")).read_text()
+    hop.write_config(name="hop")
+    last.ssh_config.write_text(text + hop.ssh_config.read_text())
+    return str(last.ssh_config)
+
+
+@contextmanager
+def port_that(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port at which something else than SSH answers."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+
+        def serve() -> None:
+            held = []
+            while not over.is_set():
+                with suppress(TimeoutError):
+                    connection, _ = listener.accept()
+                    held.append(connection)
+                    answer(connection)
+            for connection in held:
+                connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            over.set()
+            thread.join()

@@ -2,9 +2,8 @@
 
 import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from distconsole.ssh import paramiko_transport
 from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.known_hosts import add_line
 from distconsole.ssh.transport import Connection
-from fakes.sshd import connected, stdout_of
+from fakes.sshd import behind, connected, port_that, stdout_of
 from suite.programs import run_to_end
 
 NODE = Host(HostName("node"))
@@ -81,32 +80,6 @@ def test_of_much_on_stderr_the_end_is_kept(server, way: str) -> None:
         assert len(stdout_of(channel)) == 5_000_000
         assert channel.exit_code(10) == 0
         assert 0 < len(channel.stderr_tail()) < 10_000
-
-
-@contextmanager
-def port_that(answer: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A port at which something else than SSH answers."""
-    over = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.05)
-
-        def serve() -> None:
-            held = []
-            while not over.is_set():
-                with suppress(TimeoutError):
-                    connection, _ = listener.accept()
-                    held.append(connection)
-                    answer(connection)
-            for connection in held:
-                connection.close()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            over.set()
-            thread.join()
 
 
 @both_ways
@@ -221,13 +194,6 @@ def agent(tmp_path: Path) -> Iterator[Path]:
     process.communicate()
 
 
-def jump_config(first, last, more: str = "") -> str:
-    text = Path(last.write_config(f"    ProxyJump hop\n{more}")).read_text()
-    first.write_config(name="hop")
-    last.ssh_config.write_text(text + first.ssh_config.read_text())
-    return str(last.ssh_config)
-
-
 @both_ways
 def test_a_host_need_not_allow_forwarding(make_server, way: str) -> None:
     config = str(make_server("DisableForwarding yes\nAllowTcpForwarding no").ssh_config)
@@ -250,7 +216,7 @@ def test_no_agent_is_forwarded(server, agent: Path, way: str) -> None:
 @both_ways
 def test_many_hosts_share_one_connection_to_their_jump_host(make_server, way: str) -> None:
     first, last = make_server(), make_server()
-    transport = ChosenTransport(jump_config(first, last))
+    transport = ChosenTransport(behind(first, last))
     connections = [transport.connect(replace(NODE, transport=way)) for _ in range(3)]
     assert all(succeeds(connection) for connection in connections)
     log = (first.folder / "log").read_text()
@@ -268,7 +234,7 @@ def test_a_dead_jump_host_and_a_host_that_it_cannot_reach_are_told_apart(
     make_server, way: str, dead: int, words: list[str]
 ) -> None:
     servers = make_server(), make_server()
-    config = jump_config(*servers)
+    config = behind(*servers)
     servers[dead].stop()
     error = failure(ConnectError, config, way=way)
     assert all(each in error.message for each in words)
@@ -276,7 +242,7 @@ def test_a_dead_jump_host_and_a_host_that_it_cannot_reach_are_told_apart(
 
 def test_an_unknown_key_behind_a_jump_is_added_without_keyscan(make_server) -> None:
     first, last = make_server(), make_server()
-    config = jump_config(first, last)
+    config = behind(first, last)
     last.known_hosts.write_text("")
     error = failure(UnknownHostKeyError, config)
     obey(error, "echo", config)
@@ -284,7 +250,7 @@ def test_an_unknown_key_behind_a_jump_is_added_without_keyscan(make_server) -> N
 
 def test_an_unknown_key_of_a_jump_host_is_one_to_trust(make_server) -> None:
     first, last = make_server(), make_server()
-    config = jump_config(first, last)
+    config = behind(first, last)
     first.known_hosts.write_text("")
     error = failure(UnknownHostKeyError, config)
     assert error.message.startswith("by way of hop: ")

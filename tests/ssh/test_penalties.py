@@ -2,11 +2,10 @@
 
 import re
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.penalties import NOT_ALLOWED, TOO_MANY
 from distconsole_agent import probes
 from distconsole_agent.probes.network import between
-from fakes.sshd import SSHD_VERSION, SshServer, make_key, wait_until
+from fakes.sshd import SSHD_VERSION, SshServer, behind, make_key, port_that, wait_until
 
 NODE = Host(HostName("node"))
 MakeServer = Callable[..., SshServer]
@@ -39,25 +38,15 @@ PENALTY = re.compile(r"(?:new|activating) .* penalty of \d+ seconds")
 """What sshd notes with VERBOSE of a penalty that begins; of one that grows, once it is in force."""
 
 
-@contextmanager
-def server_that_says(words: str) -> Iterator[int]:
+def server_that_says(words: str) -> AbstractContextManager[int]:
     """A port that answers as sshd does where it drops a connection."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    connection.sendall(f"{words}\r\n".encode())
-                    connection.close()
+    def drop(connection: socket.socket) -> None:
+        with suppress(OSError):
+            connection.sendall(f"{words}\r\n".encode())
+        connection.close()
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
+    return port_that(drop)
 
 
 def failure(kind: type[NodeError], config: str | Path, way: str) -> NodeError:
@@ -68,12 +57,11 @@ def failure(kind: type[NodeError], config: str | Path, way: str) -> NodeError:
     return caught.value
 
 
-def behind(hop: SshServer, last: SshServer, more: str = "") -> str:
-    """Return a configuration by which ``last`` is reached through ``hop``."""
-    text = Path(last.write_config(f"{more}\n    ProxyJump hop")).read_text()
-    hop.write_config(name="hop")
-    last.ssh_config.write_text(text + hop.ssh_config.read_text())
-    return str(last.ssh_config)
+def behind_for_64(hop: SshServer, last: SshServer, way: str) -> tuple[ChosenTransport, list[Host]]:
+    config = Path(behind(hop, last))
+    config.write_text(config.read_text().replace("Host node", "Host node*"))
+    hosts = [Host(HostName(f"node{number}"), transport=way) for number in range(64)]
+    return ChosenTransport(str(config)), hosts
 
 
 def log_of(server: SshServer) -> str:
@@ -207,10 +195,7 @@ def test_logins_that_fail_again_and_again_bring_no_penalty(
 @both_ways
 def test_64_hosts_behind_one_jump_host_bring_no_penalty(make_server: MakeServer, way: str) -> None:
     hop, last = make_server("LogLevel VERBOSE"), make_server("LogLevel VERBOSE")
-    config = Path(behind(hop, last))
-    config.write_text(config.read_text().replace("Host node", "Host node*"))
-    hosts = [Host(HostName(f"node{number}"), transport=way) for number in range(64)]
-    transport = ChosenTransport(str(config))
+    transport, hosts = behind_for_64(hop, last, way)
     outcomes = fan_out(hosts, transport.connect)
     assert [each.error for each in outcomes if not isinstance(each, Ok)] == []
     with ThreadPoolExecutor(16) as pool:
@@ -229,10 +214,7 @@ def test_a_jump_host_that_refuses_our_key_is_asked_by_64_hosts_and_adds_up_no_pe
 ) -> None:
     hop, last = make_server("LogLevel VERBOSE"), make_server()
     (hop.folder / "authorized").write_text("")
-    config = Path(behind(hop, last))
-    config.write_text(config.read_text().replace("Host node", "Host node*"))
-    hosts = [Host(HostName(f"node{number}"), transport=way) for number in range(64)]
-    transport = ChosenTransport(str(config))
+    transport, hosts = behind_for_64(hop, last, way)
     errors = [each.error for each in fan_out(hosts, transport.connect) if not isinstance(each, Ok)]
     transport.close()
     assert len(errors) == 64

@@ -3,6 +3,7 @@
 ``tests/unit/checks/cases/README.md`` describes the format.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -33,6 +34,13 @@ PARTS = {
     *("rule", "case", "hosts", "kind", "facts", "launch", "expected", "node_dirs"),
     *("finds", "cells"),
 }
+
+
+def cases_of_facts(name: str) -> list[dict[str, Any]]:
+    """Return the cases of a parser of the agent's: an output, and the facts in it."""
+    path = Path(__file__).parents[1] / "cases" / "facts" / f"{name}.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text())
+    return found
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -219,7 +218,7 @@ class BesideOutlet:
         return True
 
 
-@contextmanager
+@contextlib.contextmanager
 def refusals(service: str) -> Iterator[None]:
     """Turn whatever a service's package raises into an UnavailableError of one line."""
     try:
@@ -238,7 +237,7 @@ def write_whole(path: Path, content: bytes) -> None:
         replace_file(path, content, 0o666)
 
 
-@contextmanager
+@contextlib.contextmanager
 def writable(path: Path) -> Iterator[None]:
     """Turn an OSError of the disk into a ConfigError that names the file."""
     try:

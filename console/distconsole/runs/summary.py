@@ -9,7 +9,6 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -334,7 +333,7 @@ def sketch_of(run_file: RunFile) -> Sketch | None:
     record = run_file.record()
     found: list[tuple[float, WindowEntry]] = []
     for stored in run_file.spread_windows(record.hosts[0], PLACES) if record.hosts else ():
-        with suppress(ValueError):  # a damaged entry
+        with contextlib.suppress(ValueError):  # a damaged entry
             entry = decode_entry(stored.body)
             if isinstance(entry, WindowEntry):
                 found.append((stored.t - record.started, entry))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -107,7 +106,7 @@ class ConsoleSession:
         self.rings: deque[str] = deque(maxlen=MAX_RINGS)
         """Bells of the runs: tasks add them, the screen takes them."""
         self.tasks: list[RequestTask] = []
-        self._open = contextlib.ExitStack()
+        self._open = ExitStack()
         self.looks: list[PlanPreview] = []
         """Previews of launches in the form; they end with the session."""
 

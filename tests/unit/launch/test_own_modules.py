@@ -15,27 +15,26 @@ def lay_out(folder: Path, *files: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "cwd", "request_", "own"),
+    ("files", "request_", "own"),
     [
-        (("src/toy/__init__.py", "s/t.py"), "", Run("s/t.py", sync=True), {"toy": "src"}),
-        (("toy/__init__.py", "scripts/t.py"), "", Run("scripts/t.py"), {"toy": "."}),
-        (("toy/__init__.py", "t.py"), "", Run("t.py"), {}),
-        (("src/toy/__init__.py",), "", Run("toy.train", module=True), {"toy": "src"}),
-        (("python/toy/__init__.py",), "", Run("toy.train", module=True), {"toy": "python"}),
-        (("toy/__init__.py",), "", Run("toy.train", module=True), {}),
-        (("src/toy/__init__.py", "t.py"), "", Run("t.py", env=(("PYTHONPATH", "x:src"),)), {}),
+        (("src/toy/__init__.py", "s/t.py"), Run("s/t.py", sync=True), {"toy": "src"}),
+        (("toy/__init__.py", "scripts/t.py"), Run("scripts/t.py"), {"toy": "."}),
+        (("toy/__init__.py", "t.py"), Run("t.py"), {}),
+        (("src/toy/__init__.py",), Run("toy.train", module=True), {"toy": "src"}),
+        (("python/toy/__init__.py",), Run("toy.train", module=True), {"toy": "python"}),
+        (("toy/__init__.py",), Run("toy.train", module=True), {}),
+        (("src/toy/__init__.py", "t.py"), Run("t.py", env=(("PYTHONPATH", "x:src"),)), {}),
     ],
 )
 def test_modules_of_the_project_that_python_does_not_find_by_itself(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     files: tuple[str, ...],
-    cwd: str,
     request_: Run,
     own: dict[str, str],
 ) -> None:
     lay_out(tmp_path, *files, "pyproject.toml")
-    monkeypatch.chdir(tmp_path / cwd)
+    monkeypatch.chdir(tmp_path)
     found = find_own_modules(request_)
     assert {name: place for name, (place, _) in found.items() if name == "toy"} == {
         name: str(tmp_path / place) for name, place in own.items()

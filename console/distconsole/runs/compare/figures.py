@@ -414,7 +414,7 @@ def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
 
 
 def _dearest(run: Compared) -> str:
-    """Return the rank or host that cost a run most, and how much; None without a slow one."""
+    """Return the rank or host that cost a run most, and how much; empty without a slow one."""
     timeline = run.statistics.timeline
     hosts = {view.rank: view.host for view in timeline.ranks.values()}
     worst = max(timeline.stragglers.told, key=lambda each: each.cost_share, default=None)

@@ -25,21 +25,19 @@ from distconsole_agent.probes.scripts import Interpreter, run_script
 from distconsole_agent.probes.software import engines
 from distconsole_agent.probes.standalone import inspect_python
 from fakes import nvml
-
-CASES = Path(__file__).parents[3] / "cases" / "facts"
-
-
-def cases(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((CASES / f"{name}.json").read_text())
-    return found
+from suite.check_cases import cases_of_facts
 
 
-@pytest.mark.parametrize("case", cases("mpi_version"), ids=lambda case: str(case["facts"]))
+@pytest.mark.parametrize(
+    "case", cases_of_facts("mpi_version"), ids=lambda case: str(case["facts"])
+)
 def test_the_version_of_an_mpi_is_read_from_its_banner(case: dict[str, Any]) -> None:
     assert list(engines.parse_version(case["output"])) == case["facts"]
 
 
-@pytest.mark.parametrize("case", cases("torch_version"), ids=lambda case: case["facts"]["version"])
+@pytest.mark.parametrize(
+    "case", cases_of_facts("torch_version"), ids=lambda case: case["facts"]["version"]
+)
 def test_torch_is_read_from_its_version_file(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,7 @@ from distconsole_agent.probes.network import own_network
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.standalone.reporting import LAST
 from distconsole_agent.system.cgroup import tightest_limits
-
-CASES = Path(__file__).parents[3] / "cases" / "facts"
-
-
-def cases(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((CASES / f"{name}.json").read_text())
-    return found
+from suite.check_cases import cases_of_facts
 
 
 def lay_out(files: dict[str, str], root: Path) -> str:
@@ -37,7 +31,9 @@ def test_a_machine_answers_every_fact_that_the_console_asks_of_it() -> None:
     assert machine.look(30.0).keys() >= set(OsFacts.__struct_fields__)
 
 
-@pytest.mark.parametrize("case", cases("control_group"), ids=lambda case: str(case["name"]))
+@pytest.mark.parametrize(
+    "case", cases_of_facts("control_group"), ids=lambda case: str(case["name"])
+)
 def test_the_tightest_limit_of_control_groups_counts(case: dict[str, Any], tmp_path: Path) -> None:
     assert tightest_limits(lay_out(case["files"], tmp_path)) == case["facts"]
 
@@ -66,7 +62,9 @@ def test_governors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert machine.cpu_clocks(str(tmp_path / "guest"))["governors"] == {}
 
 
-@pytest.mark.parametrize("case", cases("kernel_log"), ids=lambda case: str(case["output"])[:40])
+@pytest.mark.parametrize(
+    "case", cases_of_facts("kernel_log"), ids=lambda case: str(case["output"])[:40]
+)
 def test_lines_of_the_kernels_log_are_sorted_into_kinds(case: dict[str, Any]) -> None:
     events = kernel_log.events_of([(100.0, case["output"])], 160.0)
     if case["facts"] is None:
@@ -119,7 +117,7 @@ def test_without_kmsg_the_journal_is_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert [(each["kind"], each["on"]) for each in facts["events"]] == [("nfs", "10.0.0.9")]
 
 
-@pytest.mark.parametrize("case", cases("rdma_ports"), ids=lambda case: str(case["name"]))
+@pytest.mark.parametrize("case", cases_of_facts("rdma_ports"), ids=lambda case: str(case["name"]))
 def test_rdma_ports_are_read_from_sysfs(case: dict[str, Any], tmp_path: Path) -> None:
     assert own_network.rdma_ports(lay_out(case["files"], tmp_path)) == case["facts"]
 
@@ -130,7 +128,7 @@ def test_a_machine_without_a_fabric_says_so() -> None:
     assert facts["fabric_manager"] is None
 
 
-@pytest.mark.parametrize("case", cases("mountinfo"), ids=lambda case: str(case["name"]))
+@pytest.mark.parametrize("case", cases_of_facts("mountinfo"), ids=lambda case: str(case["name"]))
 def test_a_folder_lies_on_the_kernels_mount(case: dict[str, Any], tmp_path: Path) -> None:
     lay_out({"mountinfo": case["output"]}, tmp_path)
     every = mounts.read_mounts(str(tmp_path / "mountinfo"))
