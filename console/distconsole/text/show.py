@@ -94,10 +94,7 @@ class JsonShow:
                 | events.PairProgress()
                 | events.FindingMade()
                 | events.HostStatus()
-            ):
-                pass
-            case (
-                events.BenchProgress()
+                | events.BenchProgress()
                 | events.LaunchKept()
                 | events.LaunchersJudged()
                 | events.ScriptSought()

@@ -55,9 +55,11 @@ def said(*events: object, now: float = T) -> str:
     return health_line(timeline_of(events), now)
 
 
-def test_one_silent_rank_is_named_with_its_host_and_since_when() -> None:
+def test_the_silent_rank_that_is_least_far_is_named_with_its_host_and_since_when() -> None:
     line = said(window(0), window(1), window(5, T - 42, step=41))
     assert line.startswith("rank 5 on h5 has not finished a step for 42 s: 3 ranks")
+    line = said(window(0), window(1, T - 30), window(5, T - 42, step=41))
+    assert line.startswith("rank 5 on h5 has not finished a step for 42 s (and 1 more):")
 
 
 def test_a_run_whose_ranks_have_ended_is_neither_healthy_nor_slow() -> None:
@@ -67,11 +69,6 @@ def test_a_run_whose_ranks_have_ended_is_neither_healthy_nor_slow() -> None:
     assert "0 samples/s" not in line
     failed = [rank_is(rank, RankState.FAILED) for rank in (1, 2)]
     assert said(window(0), *failed, now=T + 9).startswith("ranks 1-2 failed: ")
-
-
-def test_several_silent_ranks_are_counted_and_the_one_least_far_is_named() -> None:
-    line = said(window(0), window(1, T - 30), window(5, T - 42, step=41))
-    assert line.startswith("rank 5 on h5 has not finished a step for 42 s (and 1 more):")
 
 
 def test_where_all_are_silent_the_one_that_is_behind_is_named() -> None:

@@ -82,7 +82,7 @@ def prove(
             tried = PROVERS[check](bench, [findings[place] for place in places])
         proven = {
             place: attach_proof(findings[place], tried.proof)
-            for place in (places if tried is not None else ())
+            for place in places
             if tried is not None and set(tried.hosts) & set(findings[place].hosts)
         }
         yield check, proven

@@ -111,14 +111,23 @@ def test_a_shim_that_died_with_its_step_leaves_the_blame_to_who_ended_it(
     assert (verdict["exit_code"], verdict["first_failure"]["error"]) == told
 
 
-def test_a_stop_asked_before_the_shim_died_stays_a_stop(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("event", "fields", "end"),
+    [
+        ("stopping", {"reason": "sigint"}, ("stopped", 130)),
+        ("verdict", {"state": "failed", "exit_code": 9, "first_failure": None}, ("failed", 9)),
+    ],
+)
+def test_a_stop_or_a_verdict_before_the_shim_died_stays_the_end(
+    run: Run, event: str, fields: dict[str, Any], end: tuple[str, int]
+) -> None:
     run.start(0)
     run.tick()
-    run.shim("stopping", reason="sigint")
+    run.shim(event, **fields)
     bury_shim(run)
     run.tick(2.0)
-    assert run.entries("verdict")[0]["state"] == "stopped"
-    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("stopped", 130)
+    assert [verdict["state"] for verdict in run.entries("verdict")] == [end[0]]
+    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == end
 
 
 def test_a_node_that_never_judged_leaves_the_verdict_to_the_others(run: Run) -> None:
@@ -129,15 +138,6 @@ def test_a_node_that_never_judged_leaves_the_verdict_to_the_others(run: Run) -> 
     run.tick(2.0)
     assert run.entries("verdict") == []
     assert run.entries()[-1]["state"] == "lost"
-
-
-def test_a_verdict_stands_although_its_shim_died_before_the_end(run: Run) -> None:
-    run.start(0)
-    run.shim("verdict", state="failed", exit_code=9, first_failure=None)
-    bury_shim(run)
-    run.tick(2.0)
-    assert len(run.entries("verdict")) == 1
-    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("failed", 9)
 
 
 def test_a_shims_last_words_count_although_it_is_gone(run: Run) -> None:
