@@ -13,7 +13,7 @@ import re
 import signal
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -113,8 +113,7 @@ def find_failure(
         seen = next((each for each in notes if each.rank == number >= 0), None)
     if raised is None or seen is None or spec.rings is None or rank.script:
         return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
-    noted = failures.read_raised(errors_dir)
-    earlier = _find_earlier_ends(seen, noted, _last_headers(spec.rings))
+    earlier = _find_earlier_ends(seen, errors_dir, spec.rings)
     silent = _find_silent_end(rank, earlier)
     if silent is not None:
         return _blame_silent(spec, rank, raised.t_ns, kills, *silent)
@@ -127,7 +126,7 @@ def find_failure(
 
 
 def _find_earlier_ends(
-    raised: failures.Raised, noted: Sequence[failures.Raised], last: Mapping[int, Header]
+    raised: failures.Raised, errors_dir: str, rings: str
 ) -> list[tuple[Header, int]]:
     """Return ranks that had ended without an exception before ``raised``, and their wait status (-1 if unknown).
 
@@ -135,11 +134,11 @@ def _find_earlier_ends(
     """
     if not raised.ended or not _reads_like_consequence(raised):
         return []
-    pids = {each.pid for each in noted}
+    noted = {each.pid for each in failures.read_raised(errors_dir)}
     return [
         (header, raised.ended[header.pid])
-        for _, header in sorted(last.items())
-        if header.pid in raised.ended and header.pid not in pids
+        for _, header in sorted(_last_headers(rings).items())
+        if header.pid in raised.ended and header.pid not in noted
     ]
 
 
@@ -175,12 +174,12 @@ def find_hidden(spec: RunSpec, rank: RankProcess, errors_dir: str) -> tuple[int,
     starts_ranks = spec.launcher in OWN_WORLDS and not rank.script
     if rank.ended.exit_code or spec.rings is None or not starts_ranks:
         return None
-    last, noted = _last_headers(spec.rings), failures.read_raised(errors_dir)
-    for raised in noted:
+    last = _last_headers(spec.rings)
+    for raised in failures.read_raised(errors_dir):
         header = last.get(raised.rank)
         if header is None or not header.pid == raised.pid != rank.inner:
             continue  # of no rank, or that rank was started again
-        silent = _find_silent_end(rank, _find_earlier_ends(raised, noted, last))
+        silent = _find_silent_end(rank, _find_earlier_ends(raised, errors_dir, spec.rings))
         if silent is None:
             return raised.rank, raised.error
         return silent[0], _describe_status(silent[1], for_memory=False)
