@@ -154,6 +154,15 @@ def over_ssh(bed: Testbed, host: str, *words: str) -> list[str]:
     return ["ssh", *bed.ssh_options, host, *words]
 
 
+def torchrun(bed: Testbed, rank: int, port: int, nproc: int, *words: str) -> list[str]:
+    """Return what a person types on the host ``rank`` to start its part of a job by torchrun."""
+    return [
+        *("env", "GLOO_SOCKET_IFNAME=eth0", "torchrun"),
+        *(f"--nnodes={len(bed.hosts)}", f"--nproc_per_node={nproc}", f"--node_rank={rank}"),
+        *(f"--master_addr={bed.hosts[0].address}", f"--master_port={port}", *words),
+    ]
+
+
 def warm(bed: Testbed, folder: Path) -> None:
     """Have an agent run on every host.
 

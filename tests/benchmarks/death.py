@@ -25,6 +25,7 @@ from benchmarks.cluster import (
     environment,
     on_hosts,
     over_ssh,
+    torchrun,
     warm,
 )
 from benchmarks.measure import Spread
@@ -130,22 +131,9 @@ class Deaths:
     def torchrun(self, death: str, wait: str) -> Death:
         """The verdict is the end of the last of the two commands: each tells its own host's part."""
         self._port += 1
+        words = (str(self._script), death, wait)
         commands = [
-            over_ssh(
-                self._bed,
-                host.name,
-                "env",
-                "GLOO_SOCKET_IFNAME=eth0",
-                "torchrun",
-                f"--nnodes={len(self._bed.hosts)}",
-                f"--nproc_per_node={NPROC}",
-                f"--node_rank={rank}",
-                f"--master_addr={self._bed.hosts[0].address}",
-                f"--master_port={self._port}",
-                str(self._script),
-                death,
-                wait,
-            )
+            over_ssh(self._bed, host.name, *torchrun(self._bed, rank, self._port, NPROC, *words))
             for rank, host in enumerate(self._bed.hosts)
         ]
         return self._die(commands, "torchrun", None)

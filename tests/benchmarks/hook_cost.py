@@ -22,8 +22,9 @@ from typing import Any
 import distconsole_training
 from benchmarks.alone import Figures, Row, at_most, text
 from benchmarks.measure import Spread
-from benchmarks.ranks import Job, bare_environment, free_port, places
+from benchmarks.ranks import Job, bare_environment, places
 from distconsole_training import records
+from suite.programs import free_port
 
 PACKAGE = Path(distconsole_training.__file__).parent
 PEERS = Path(__file__).parents[2] / "build/peers/bin"
@@ -212,7 +213,7 @@ class Bench:
         if PEERS.is_dir():
             kinds |= {"traceml": str(PEERS / "python"), "wandb": str(PEERS / "python")}
         with contextlib.ExitStack() as stack:
-            port = free_port()
+            port = str(free_port())
             if PEERS.is_dir():
                 serve = ["serve", "--logs-dir", str(self._folder), "--aggregator-port", port]
                 server = subprocess.Popen([PEERS / "traceml", *serve], stdout=-3, stderr=-3)

@@ -3,10 +3,11 @@ nothing.
 """
 
 import os
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Self
+
+from suite.programs import free_port
 
 
 class Job:
@@ -60,12 +61,6 @@ def _line(rank: subprocess.Popen[str]) -> str:
     return line
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def bare_environment() -> dict[str, str]:
     """Return what a rank on one thread starts with, without anything of ours."""
     ours = {name: value for name, value in os.environ.items() if "DISTCONSOLE_" not in name}
@@ -74,5 +69,5 @@ def bare_environment() -> dict[str, str]:
 
 def places(ranks: int) -> list[dict[str, str]]:
     """Return the variables of ``env://`` for each rank of a job on this machine."""
-    job = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    job = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]

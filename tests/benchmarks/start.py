@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alone import rows_of_turns
-from benchmarks.cluster import Program, distconsole, environment, on_hosts, over_ssh, warm
+from benchmarks.cluster import (
+    Program,
+    distconsole,
+    environment,
+    on_hosts,
+    over_ssh,
+    torchrun,
+    warm,
+)
 from benchmarks.measure import Compared, compare
 from suite.obstacles import obstacle
 from testbed import Testbed
@@ -118,19 +126,7 @@ class Starts:
         )
 
     def torchrun(self) -> Times:
-        return self._on_each(
-            lambda rank, port: [
-                "env",
-                "GLOO_SOCKET_IFNAME=eth0",
-                "torchrun",
-                f"--nnodes={len(self._bed.hosts)}",
-                "--nproc_per_node=1",
-                f"--node_rank={rank}",
-                f"--master_addr={self._bed.hosts[0].address}",
-                f"--master_port={port}",
-                self._torch,
-            ]
-        )
+        return self._on_each(lambda rank, port: torchrun(self._bed, rank, port, 1, self._torch))
 
     def horovodrun(self) -> Times:
         names = [host.name for host in self._bed.hosts]

@@ -19,6 +19,7 @@ import psutil
 from distconsole.model.cluster import Host
 from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.transport import Channel
+from suite.programs import free_port
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
@@ -107,8 +108,7 @@ class SshServer:
         self.public = make_key(self.user_key)
         self.host_public = make_key(folder / "host", host_key)
         (folder / "authorized").write_text(self.public + "\n")
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.known_hosts = folder / "known_hosts"
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.host_public}\n")
         self._lines, self._matches, self.program = lines, matches, program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,21 +19,16 @@ from distconsole_agent.supervisor.spawning import ChildCommand
 from distconsole_agent.system import steady
 from distconsole_training.records import WAIT
 from suite.lean_torch import LEAN_TORCH
+from suite.programs import free_port
 
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def rendezvous(world_size: int) -> dict[str, str]:
     return {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": free_port(),
+        "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(world_size),
         "GLOO_SOCKET_IFNAME": "lo",
     }
@@ -111,7 +105,7 @@ from distconsole_training.torch_hook import waits
 waits.LATE_NS = 10**9  # a busy machine may stop a rank between a step's end and its look
 torch.multiprocessing.start_processes(join, (sys.argv[1],), nprocs=2, start_method="fork")
 """,
-        command=lambda script: [sys.executable, str(script), free_port()],
+        command=lambda script: [sys.executable, str(script), str(free_port())],
     )
     assert ended.seen == (0, "", "")
     for rank, ring in by_rank(ended).items():
@@ -137,7 +131,7 @@ if __name__ == "__main__":
     print("both")
 """,
         env={"RANK": "6", **rendezvous(1)},
-        command=lambda script: [sys.executable, str(script), free_port()],
+        command=lambda script: [sys.executable, str(script), str(free_port())],
     )
     assert ended.seen == (0, "both\n", "")
     rings = by_rank(ended)
@@ -163,7 +157,7 @@ if __name__ == "__main__":
     for rank in ranks: rank.join()
     print([rank.exitcode for rank in ranks])
 """,
-        command=lambda script: [sys.executable, str(script), free_port()],
+        command=lambda script: [sys.executable, str(script), str(free_port())],
     )
     assert ended.seen == (0, "[0, 0]\n", "")
     rings = by_rank(ended)

@@ -26,7 +26,7 @@ from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.known_hosts import add_line
 from distconsole.ssh.transport import Connection
 from fakes.sshd import behind, connected, port_that, stdout_of
-from suite.programs import run_to_end
+from suite.programs import free_port, run_to_end
 
 NODE = Host(HostName("node"))
 both_ways = pytest.mark.parametrize("way", ["paramiko", "openssh"])
@@ -84,9 +84,7 @@ def test_of_much_on_stderr_the_end_is_kept(server, way: str) -> None:
 
 @both_ways
 def test_a_refused_port_is_a_connect_error(server, way: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        free_port = probe.getsockname()[1]
-    error = failure(ConnectError, server.write_config(f"    Port {free_port}"), way=way)
+    error = failure(ConnectError, server.write_config(f"    Port {free_port()}"), way=way)
     assert "refused" in error.message
 
 

@@ -26,6 +26,7 @@ from distconsole.ssh.multiplexing import ControlSocket
 from distconsole.ssh.openssh import OpensshConnection
 from fakes.pam import PASSWORD, PamService, code_now, lacks_pam
 from fakes.sshd import SshServer, connected, stdout_of, wait_until
+from suite.programs import free_port
 from suite.terminal import Terminal, Terminals
 
 NODE = Host(HostName("node"))
@@ -398,9 +399,7 @@ def kerberos(tmp_path: Path) -> Iterator[dict[str, str]]:
     kdc = shutil.which("krb5kdc", path=f"{os.environ['PATH']}:/usr/sbin")
     if kdc is None or shutil.which("kinit") is None or os.getuid() != 0:
         pytest.skip("no KDC here (krb5-kdc, krb5-admin-server, krb5-user), or not root")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    folder = tmp_path / "krb"
+    port, folder = free_port(), tmp_path / "krb"
     folder.mkdir()
     (folder / "krb5.conf").write_text(
         f"[libdefaults]\ndefault_realm = LAB\ndns_canonicalize_hostname = false\nrdns = false\n"

@@ -1,6 +1,5 @@
 """Runs without an end whose hosts do not answer: what is stored is told, and what is missing is said."""
 
-import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from distconsole.operations.control import Control
 from distconsole.runs.store.store import RunStore
 from distconsole.session import open_session
 from fakes.journals import Journal
+from suite.programs import free_port
 
 
 @pytest.fixture
@@ -24,10 +24,8 @@ def away(tmp_path: Path) -> Journal:
     """A stored run that nobody ended, on two hosts at which nothing listens any more."""
     store, journal = RunStore(runs_dir()), Journal(ended=False, seconds=3)
     journal.write(store)
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
     ssh_config = tmp_path / "ssh_config"
-    ssh_config.write_text(f"Host node*\n  HostName 127.0.0.1\n  Port {port}\n")
+    ssh_config.write_text(f"Host node*\n  HostName 127.0.0.1\n  Port {free_port()}\n")
     where = ask.Where(hosts=",".join(journal.names), ssh_config=str(ssh_config))
     with store.open(RunId(journal.run)) as run_file:
         run_file.write_record(replace(run_file.record(), where=where))

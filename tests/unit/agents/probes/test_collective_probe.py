@@ -4,7 +4,6 @@ What a rank of a collective job computes, with real Open MPI where one is needed
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,7 @@ from distconsole_agent.probes.collectives.values import (
 )
 from distconsole_agent.probes.collectives.worker import run_cases
 from distconsole_agent.probes.scripts import worker_script
-from suite.programs import run_to_end
+from suite.programs import free_port, run_to_end
 
 ALL = [
     *(("all_reduce", dtype) for dtype in ("float32", "float64", "float16", "bfloat16", "int64")),
@@ -43,10 +42,9 @@ def run(ranks: list[int], world: int, timeout: float = 30.0) -> list[dict[str, A
             {"op": op, "dtype": dtype, "elements": 1003, "iterations": 1} for op, dtype in ALL
         ],
     }
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     words = [sys.executable, "-c", worker_script(), "100", "gloo", json.dumps(job)]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    port = str(free_port())
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
     started = [
         subprocess.Popen(
             words,

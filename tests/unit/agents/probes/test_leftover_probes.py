@@ -4,7 +4,6 @@ import json
 import mmap
 import os
 import re
-import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +18,7 @@ import pytest
 from distconsole_agent import probes
 from distconsole_agent.probes.host import leftovers
 from distconsole_agent.system.procfs import Process, read_process
+from suite.programs import free_port
 
 
 @contextmanager
@@ -123,8 +123,7 @@ def test_a_process_with_a_cuda_context_says_which_gpus_it_has(
 
 def test_the_holder_of_a_rendezvous_port_is_found(tmp_path: Path) -> None:
     code = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1])))"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with child(code, str(port), DISTCONSOLE_RUN_DIR=str(tmp_path)) as pid:
         found = of_pid(probes.run("proc", {"ports": [port]}, 10.0), pid)
         state = probes.run("port", {"ports": [port]}, 5.0)["ports"][str(port)]
