@@ -22,8 +22,9 @@ from typing import Any
 import distconsole_training
 from benchmarks.alone import Figures, Row, at_most, text
 from benchmarks.measure import Spread
-from benchmarks.ranks import Job, bare_environment, free_port, places
+from benchmarks.ranks import Job, bare_environment, places
 from distconsole_training import records
+from suite.programs import free_port
 
 PACKAGE = Path(distconsole_training.__file__).parent
 PEERS = Path(__file__).parents[2] / "build/peers/bin"

@@ -3,10 +3,11 @@ nothing.
 """
 
 import os
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Self
+
+from suite.programs import free_port
 
 
 class Job:
@@ -58,12 +59,6 @@ def _line(rank: subprocess.Popen[str]) -> str:
     if not line:
         raise RuntimeError(f"a rank ended with {rank.wait()}")
     return line
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def bare_environment() -> dict[str, str]:

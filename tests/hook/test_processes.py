@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +19,10 @@ from distconsole_agent.supervisor.spawning import ChildCommand
 from distconsole_agent.system import steady
 from distconsole_training.records import WAIT
 from suite.lean_torch import LEAN_TORCH
+from suite.programs import free_port
 
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def rendezvous(world_size: int) -> dict[str, str]:

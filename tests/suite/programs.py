@@ -1,5 +1,6 @@
 """Runs programs to their end and keeps what they print; it judges nothing."""
 
+import socket
 import subprocess
 from collections.abc import Sequence
 from typing import Any
@@ -14,3 +15,9 @@ def run_to_end(words: Sequence[Any], **how: Any) -> subprocess.CompletedProcess[
     return subprocess.run(
         words, capture_output=True, text=True, **{"check": False, **given, **how}
     )
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from suite.lean_torch import LEAN_TORCH
+from suite.programs import free_port
 from suite.warm import Script, Warm
 
 if importlib.util.find_spec("torch"):
@@ -69,7 +69,7 @@ class Starter:
 
     def _meeting(self, world_size: int) -> list[dict[str, str]]:
         """Return each rank's variables for env://."""
-        port = str(self.free_port())
+        port = free_port()
         common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world_size)}
         return [
             {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)
@@ -118,11 +118,6 @@ class Starter:
         return [
             json.loads((self.folder / f"{rank}.json").read_text()) for rank in range(len(ended))
         ]
-
-    def free_port(self) -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

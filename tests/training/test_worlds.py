@@ -12,7 +12,7 @@ import torch
 import distconsole_training
 from distconsole_training import SetupError, barrier, reduce_mean, reduce_sum, setup, strategy
 from distconsole_training.api import collectives
-from suite.programs import run_to_end
+from suite.programs import free_port, run_to_end
 
 if TYPE_CHECKING:
     from conftest import Starter
@@ -23,7 +23,7 @@ needs_ranks = pytest.mark.torch_ranks
 
 @needs_ranks
 def test_two_ranks_meet_in_every_way(starter: Starter, scripts: Path, tmp_path: Path) -> None:
-    port, shared = str(starter.free_port()), str(tmp_path / "store")
+    port, shared = free_port(), str(tmp_path / "store")
     both = starter.answers(starter.ended(scripts / "worlds.py", 2, port, shared))
     launchers = {
         "env": "env",
