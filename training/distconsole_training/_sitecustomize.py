@@ -31,7 +31,7 @@ AWAITED = frozenset(
         "horovod.torch.mpi_ops",
     )
 )
-UNUSABLE = (ImportError, OSError, SyntaxError, ValueError)
+UNUSABLE = (ImportError, MemoryError, OSError, SyntaxError, ValueError)
 """Exceptions from importing our package when its folder is gone or damaged; the script goes on."""
 
 
