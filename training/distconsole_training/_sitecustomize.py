@@ -80,7 +80,7 @@ def _listen(finder: _Finder) -> None:
     def excepthook(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        _note(error)
+        _note(getattr(sys, "last_value", None))  # no exception that the script itself hands over
         previous(kind, error, trace)
 
     sys.excepthook = excepthook
