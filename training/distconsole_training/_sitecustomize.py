@@ -31,7 +31,7 @@ AWAITED = frozenset(
         "horovod.torch.mpi_ops",
     )
 )
-UNUSABLE = (ImportError, OSError, SyntaxError, ValueError)
+UNUSABLE = (ImportError, MemoryError, OSError, SyntaxError, ValueError)
 """Exceptions from importing our package when its folder is gone or damaged; the script goes on."""
 
 
@@ -80,7 +80,7 @@ def _listen(finder: _Finder) -> None:
     def excepthook(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        _note(error)
+        _note(getattr(sys, "last_value", None))  # no exception that the script itself hands over
         previous(kind, error, trace)
 
     sys.excepthook = excepthook

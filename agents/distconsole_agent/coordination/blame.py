@@ -70,6 +70,8 @@ _DISAGREEMENT = re.compile(
     r"|Detected mismatch between collectives on ranks"
 )
 """Gloo's words, Horovod's, and torch's with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+_CHECKPOINT = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,9})\)")
+"""Of CheckpointException (torch/distributed/checkpoint/api.py): each rank raises those of all."""
 _PAIR = re.compile(
     r"Rank (\d{1,9}) is running collective.{1,2000}?but Rank (\d{1,9}) is", re.DOTALL
 )
@@ -159,14 +161,9 @@ def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> RunVerdi
         lost = evidence.lost or _lost_shortly_before(evidence, failure)
         if lost and _follows_from_others(failure):
             return _node_lost(evidence, lost, nodes)
-        described = BlamedRank(
-            failure.rank,
-            nodes[failure.node].host,
-            failure.exit_code,
-            failure.error[:MAX_ERROR_CHARS],
-            failure.traceback[-MAX_TRACEBACK_CHARS:],
-            failure.signal,
-        )
+        error, end = failure.error[:MAX_ERROR_CHARS], failure.traceback[-MAX_TRACEBACK_CHARS:]
+        how = failure.exit_code, error, end, failure.signal
+        described = BlamedRank(failure.rank, nodes[failure.node].host, *how)
         if _DISAGREEMENT.search(failure.error):
             described = _describe_disagreement(described, evidence.failures, nodes)
         return RunVerdict("failed", failure.exit_code, described)
@@ -197,7 +194,8 @@ def first_failure(evidence: Evidence) -> Failure | None:
         for failure in in_order
         if ENDED_BEFORE in failure.traceback or "failed to pass monitoredBarrier" in failure.error
     )
-    return next(causes, next(disagreements, next(knowing, in_order[0])))
+    own = (each for each in in_order if str(each.rank) in _CHECKPOINT.findall(each.traceback))
+    return next(own, next(causes, next(disagreements, next(knowing, in_order[0]))))
 
 
 def is_consequence(error: str, traceback: str) -> bool:

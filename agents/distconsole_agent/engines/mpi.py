@@ -202,9 +202,11 @@ class MpiRanks:
         return Failure(self.spec.node_index, rank, process.pid, ended.t_ns, *how)
 
     def _aborting(self, process: RankProcess) -> Failure | None:
-        """Return the failure of a rank that printed that it called MPI_Abort, and has not reported its end."""
+        """Return the failure of a rank that printed that it called MPI_Abort, unless it reported an end of its own."""
         assert process.ended is not None
-        for rank in self.alive:
+        for rank in self._ranks.values():
+            if rank.ended is not None and rank.ended.signal is None:
+                continue
             told = read_tail(rank.command.stderr_path, rank.stderr_from)
             found = _ABORTS.search(told.traceback)
             if found is not None and int(found[2]) == rank.spec.rank:

@@ -50,13 +50,12 @@ _SUMMARY_RANK = re.compile(
     re.MULTILINE,
 )
 
-HEAD = f"{TRACEBACK_HEAD}\n"
 ORIGINAL = "Original "
 """Prefix of the original traceback in the message of torch's ``ExceptionWrapper``."""
 
 _BROUGHT = re.compile(
-    r"[\w.]+: \s*(?:Caught \w+ ((?:in|on) [^\n]{1,200}?)\.\nOriginal "
-    r"|-- Process (\d{1,6}) terminated with the following error:\n)" + re.escape(HEAD)
+    r"[\w.]+: \s*(?:Caught \w+ ((?:in|on) [^\n]{1,200}?)\.\nOriginal |CheckpointException ranks:[^\n]+\n"
+    r"|-- Process (\d{1,6}) terminated with the following error:\n)" + re.escape(TRACEBACK_HEAD)
 )
 """torch/_utils.py and torch/multiprocessing/spawn.py, the same since torch 1.5."""
 _FRAME = re.compile(r'^  File "([^"\n]{1,4096})", line (\d{1,9})', re.MULTILINE)
@@ -270,14 +269,15 @@ def _traceback(lines: list[str], heads: list[int]) -> FailureWords:
 def headline(error: str, traceback: str) -> str:
     """Return ``error``, or the inner error that it wraps, with the place that raised it."""
     brought = _BROUGHT.match(error)
-    head, begun, inner = traceback.rpartition(HEAD)
+    head, begun, inner = traceback.rpartition(TRACEBACK_HEAD)
     if brought is None or not begun or not head:
         return error
     lines = inner.splitlines()
     said = next((at for at, line in enumerate(lines) if line and not line[0].isspace()), None)
     if said is None:
         return error
-    where = brought[1] or f"in spawned process {brought[2]}"
+    rank = lines[0].strip(" ()").lower()  # of torch.distributed.checkpoint
+    where = brought[1] or (f"in spawned process {brought[2]}" if brought[2] else rank)
     frames = "\n".join(lines[:said])
     for file, line in (own_frames(frames) or _FRAME.findall(frames))[-1:]:
         where = f"{where}, {os.path.basename(file)}:{line}"

@@ -416,10 +416,10 @@ def _read_unwatched(
     if not found:
         return []
     start = found[-1].start()
-    inner = text.rfind(failures.HEAD, start)
+    inner = text.rfind(failures.TRACEBACK_HEAD, start)
     end = text.find("\n" if inner < 0 else "\n\n", max(inner, start))
     error = text[start : end if end >= 0 else len(text)]
-    traceback = text[max(0, text.rfind(failures.HEAD, 0, start)) : start] + error
+    traceback = text[max(0, text.rfind(failures.TRACEBACK_HEAD, 0, start)) : start] + error
     said = failures.headline(error, traceback)[:MAX_ERROR_CHARS]
     own = failures.Raised(pid, -1, ended_ns, said, traceback[-MAX_TRACEBACK_CHARS:])
     folder = next(

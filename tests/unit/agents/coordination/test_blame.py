@@ -105,13 +105,16 @@ def test_what_a_killed_rank_printed_before_takes_no_blame_from_it() -> None:
     assert blamed(victim, aborted) == 0
 
 
-def test_of_victims_the_one_beside_a_rank_that_had_ended_before_knows_more() -> None:
+def test_of_victims_the_one_that_knows_the_culprit_or_is_it_is_named() -> None:
     error = "ConnectionError: connection closed by peer"
     known = failed(2, 1030 * MS, error, traceback="rank 3 had ended before (exited with code 0)")
     assert blamed(failed(0, 1000 * MS, error), known) == 2
     passed = "Rank 3 successfully reached monitoredBarrier, but received errors: connection closed by peer"
     absent = "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 4 ms\ngloo/transport: timed out"
     assert blamed(failed(3, 990 * MS, passed), failed(0, 1000 * MS, absent)) == 0
+    checkpoint = "Traceback (most recent call last): (RANK 2)\nOSError: no space"
+    told = [failed(rank, rank * MS, traceback=checkpoint) for rank in (0, 2)]
+    assert (blamed(*told), blamed(told[0], failed(2, 2 * MS))) == (2, 0)
 
 
 def test_what_fails_much_later_is_not_the_cause_of_a_broken_connection() -> None:

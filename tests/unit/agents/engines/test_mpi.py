@@ -160,9 +160,9 @@ def test_an_mpirun_that_did_not_end_as_it_should_is_a_failure(
     assert node.engine.failure(node.mpirun(code, number, said), stopping=True) is None
 
 
-@pytest.mark.parametrize("stopping", [False, True])
-def test_a_rank_that_mpich_killed_for_its_abort_is_blamed(node: Node, stopping: bool) -> None:
-    node.say("started 0 0 50", "started 1 1 51")
+@pytest.mark.parametrize(("stopping", "end"), [(False, ""), (True, ""), (True, "exited 1 143")])
+def test_a_rank_killed_after_its_abort_is_blamed(node: Node, stopping: bool, end: str) -> None:
+    node.say("started 0 0 50", "started 1 1 51", end)
     told = "Abort(9) on node 1: application called MPI_Abort(MPI_COMM_WORLD, 9) - process 1\n"
     (node.folder / "logs/rank-1.err").write_text(told)
     failure = node.engine.failure(node.mpirun(9), stopping)

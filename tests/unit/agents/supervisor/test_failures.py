@@ -402,10 +402,8 @@ def test_the_headline_is_the_last_exception_of_a_worker(tmp_path: Path, chained:
     traceback = BY_WORKER.replace(
         "Original ", f"Original {TRACE}KeyError: 'x'\n{CAUSE}" if chained else "Original "
     )
-    message = traceback.partition("\nValueError: ")[
-        2
-    ].strip()  # of the first exception of the type
-    note(tmp_path, 7, message=message, traceback=traceback)
+    _, _, message = traceback.partition("\nValueError: ")  # of the first exception of the type
+    note(tmp_path, 7, message=message.strip(), traceback=traceback)
     (raised,) = read_raised(str(tmp_path))
     assert raised.error == "ValueError: bad sample (in DataLoader worker process 0, data.py:9)"
     assert raised.traceback == traceback
@@ -421,13 +419,24 @@ def test_of_a_written_chain_the_outer_exception_is_the_headline(tmp_path: Path) 
     assert read_raised(str(tmp_path))[0].error == "RuntimeError: training failed"
 
 
-def test_the_headline_is_what_a_spawned_rank_raised(tmp_path: Path) -> None:
-    inner = f"-- Process 1 terminated with the following error:\n{TRACE}mine.Broken: no\ntwo\n"
-    traceback = f"{TRACE}torch.multiprocessing.spawn.ProcessRaisedException: \n\n{inner}"
-    note(tmp_path, 7, type="ProcessRaisedException", message=inner.strip(), traceback=traceback)
-    assert read_raised(str(tmp_path))[0].error == (
-        "mine.Broken: no (in spawned process 1, data.py:7)\ntwo"
-    )
+@pytest.mark.parametrize(
+    ("kind", "begin", "where", "head"),
+    [
+        (
+            "Process",
+            "-- Process 1 terminated with the following error:",
+            "in spawned process 1",
+            "",
+        ),
+        ("Checkpoint", "CheckpointException ranks:dict_keys([3])", "rank 3", " (RANK 3)"),
+    ],
+)
+def test_the_headline_is_what_a_spawned_rank_or_one_of_a_checkpoint_raised(
+    tmp_path: Path, kind: str, begin: str, where: str, head: str
+) -> None:
+    inner = f"{begin}\n{TRACE.replace('last):', f'last):{head}')}mine.Broken: no\ntwo\n"
+    note(tmp_path, 7, type=kind, message=inner.strip(), traceback=f"{TRACE}{kind}: \n\n{inner}")
+    assert read_raised(str(tmp_path))[0].error == f"mine.Broken: no ({where}, data.py:7)\ntwo"
 
 
 @pytest.mark.parametrize("traceback", ["", "Traceback", "x" * 9000, TRACE, f"{TRACE}\n"])
