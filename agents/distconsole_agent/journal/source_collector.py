@@ -360,7 +360,8 @@ class SourceCollector:
             code = death.exit_code if death is not None else 128 + signal.SIGTERM
             self._events.add(blame.Failure(0, rank, 0, 0, code, None, reason, ""))
         slurm, outlived = self._spec.below_slurm, self._events.may_be_outlived
-        self._say(notes.supervisor_lost(reason, left, slurm=slurm, outlived=outlived))
+        what = reason or f"the run's supervisor on {self._spec.host} is gone"
+        self._say(notes.supervisor_lost(what, left, slurm=slurm, outlived=outlived))
         self._entries += self.ranks.lose(t)
         if not self._events.judged and self._spec.node_index == 0:
             # The coordinator died with the shim: no other node judges.

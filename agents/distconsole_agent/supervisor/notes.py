@@ -50,8 +50,8 @@ def fail(check: str, summary: str, hint: str, **more: Any) -> RunNote:
     return RunNote(check, "fail", summary, hint, **more)
 
 
-def supervisor_break(told: str) -> RunNote:
-    summary = "the run's supervisor on this node broke; its processes have been killed"
+def supervisor_break(host: str, told: str) -> RunNote:
+    summary = f"the run's supervisor on {host} broke; its processes have been killed"
     return fail("run.supervisor_broke", summary, f"please report this: {told[-2000:]}")
 
 
@@ -243,11 +243,10 @@ def record_damage(lost_bytes: int, last_seq: int) -> RunNote:
 
 def supervisor_lost(reason: str, left: Sequence[int], *, slurm: bool, outlived: bool) -> RunNote:
     """Return the note that the shim has died, and which processes stay."""
-    summary = reason or "the run's supervisor on this node is gone"
-    summary += "; its processes have been killed"
+    summary = f"{reason}; its processes have been killed"
     if left:
         summary += f", except {', '.join(map(str, left))}, which the kernel cannot end"
-    hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
+    hint = "look for an out-of-memory kill there: dmesg -T | grep -i kill"
     if slurm:
         hint = "scontrol show job says more, and sacct where there is accounting"
     return (warn if outlived else fail)("run.supervisor_lost", summary, hint)

@@ -137,7 +137,7 @@ class Shim:
         with contextlib.suppress(OSError):
             for pid, stat in descendants(os.getpid()).items():
                 send(pid, stat, signal.SIGKILL)
-        self._note(notes.supervisor_break(told))
+        self._note(notes.supervisor_break(self._spec.host, told))
         if self._ending.verdict is None:
             self._log.write_verdict(blame.RunVerdict("failed", 1, None))
         self._log.write("ended")

@@ -206,7 +206,7 @@ def interruptible(
             say("killing the run on every host")
         elif means is Interrupt.LEAVE_RUN and control.asked is None:
             control.leave()
-            say("leaving; the run goes on")
+            say("leaving; no run is stopped")
         else:
             raise KeyboardInterrupt if by_key else Terminated
 

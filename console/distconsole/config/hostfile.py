@@ -67,9 +67,10 @@ def read_list(text: str) -> list[NamedHost]:
 def suggest_ports(text: str) -> str:
     """Return a list, or a line of a file, whose ports stand as other programs write them, as it is read here; empty if none does."""
     with suppress(RangeError):
-        meant = ",".join(_move_port(part) or part for part in split_list(text))
-        if meant != text and read_list(meant):
-            return meant
+        parts = split_list(text)
+        meant = [_move_port(part) or part for part in parts]
+        if meant != parts and read_list(",".join(meant)):
+            return ",".join(meant)
     return ""
 
 

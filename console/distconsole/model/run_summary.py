@@ -13,6 +13,9 @@ SLURM_ENDED = ("Slurm job ", "Slurm ended job ", "Slurm ended the job", "Slurm p
 DISAGREE = "ranks disagree in a collective"
 """The agents' words that ranks came to a collective with different data, and not which of them is wrong."""
 
+LAUNCHER_ENDED = ("srun was ", "mpirun killed ", "mpirun exited ", "torchrun killed ")
+"""The agents' words that a launcher ended, and none of its ranks before."""
+
 
 class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The rank that failed first, by nanosecond times corrected for clock offsets."""
@@ -26,20 +29,25 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_rank(self) -> bool:
-        """True if the rank itself failed; else its host was lost, or Slurm ended all, and it is merely the first,
-        or ranks disagree, and it noticed."""
-        return not self.error.startswith((f"node {self.host} lost", DISAGREE, *SLURM_ENDED))
+        """True if the rank itself failed; else its host or launcher was lost, or Slurm ended all, and it is merely
+        the first, or ranks disagree, and it noticed."""
+        others = (f"node {self.host} lost", "mpirun's daemon on ", DISAGREE)
+        return not self.error.startswith((*others, *SLURM_ENDED, *LAUNCHER_ENDED))
 
     @property
     def blame(self) -> str:
-        if not self.of_rank:
-            return self.error
-        return f"rank {self.rank} on {self.host} failed first: {self.error}"
+        if self.of_rank:
+            return f"rank {self.rank} on {self.host} failed first: {self.error}"
+        return self.short_blame
 
     @property
     def short_blame(self) -> str:
         """The same if it is clear that a rank or node failed: in a list, or after an exit code."""
-        return f"rank {self.rank} on {self.host}: {self.error}" if self.of_rank else self.error
+        if self.of_rank:
+            return f"rank {self.rank} on {self.host}: {self.error}"
+        return (
+            f"{self.host}: {self.error}" if self.error.startswith(LAUNCHER_ENDED) else self.error
+        )
 
 
 class NoticedFinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,7 +60,10 @@ class ChosenTransport:
                 return self._openssh.connect(host, way[0])
             return self._connect_by_keys(host, way)
         except ResolveError as error:
-            raise self._suggest(host.name, error) from None
+            plain = (each for each in self._config.names if not set(each) & set("*?!"))
+            near = nearest(host.name, (each for each in plain if each != host.name))
+            hint = f"did you mean {near}, which ssh_config has?" if near else error.hint
+            raise ResolveError(error.message, hint) from None
 
     def who_may_ask(self, hosts: Sequence[Host]) -> list[Host]:
         """Return the hosts that start with the system's ssh, so that a person may be asked."""
@@ -111,7 +114,10 @@ class ChosenTransport:
                 return self._connect_by_ssh(host, way)
             by_key = error
         asks = bool(ASKED_FOR & set(by_key.offers))
-        if not self._may_help(way, by_key, asks=asks):
+        algorithms = any(ALGORITHMS & each.login.keys() for each in way)
+        kerberos = any(each.login.get("gssapiauthentication") in YES for each in way)
+        by_ticket = kerberos and KERBEROS in by_key.offers
+        if not (by_key.ssh_may or algorithms or by_ticket or (asks and self._person.can_answer())):
             more = f"\n{ASK_IN_TERMINAL}" if asks else ""
             raise AuthError(by_key.message, f"{by_key.hint}{more}", by_key.offers)
         try:
@@ -124,19 +130,6 @@ class ChosenTransport:
         connection = self._openssh.connect(host, way[0])
         self._refused.update(each.alias for each in way)
         return connection
-
-    def _may_help(self, way: list[SshOptions], error: AuthError, *, asks: bool) -> bool:
-        """Return True if ssh has other keys or algorithms, or the server offers a way that a person or a ticket can use."""
-        other = error.ssh_may or any(ALGORITHMS & each.login.keys() for each in way)
-        ticket = any(each.login.get("gssapiauthentication") in YES for each in way)
-        by_ticket = ticket and KERBEROS in error.offers
-        return other or by_ticket or (asks and self._person.can_answer())
-
-    def _suggest(self, name: str, error: ResolveError) -> ResolveError:
-        plain = (each for each in self._config.names if not set(each) & set("*?!"))
-        near = nearest(name, (each for each in plain if each != name))
-        hint = f"did you mean {near}, which ssh_config has?" if near else error.hint
-        return ResolveError(error.message, hint)
 
 
 def is_beyond_paramiko(options: SshOptions) -> bool:

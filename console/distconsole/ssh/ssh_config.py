@@ -202,7 +202,7 @@ class SshConfig:
         if path not in self._texts:
             try:
                 text = path.read_text(encoding="utf-8", errors="surrogateescape")
-            except FileNotFoundError:
+            except (FileNotFoundError, IsADirectoryError):  # as ssh
                 text = ""
             except OSError as error:
                 raise ConfigError(f"{path}: {error.strerror}") from None
@@ -289,19 +289,22 @@ class SshConfig:
             "%j": jump,
             "%k": values.get("hostkeyalias", reading.alias),
         }
-        user = self._path(values.get("user", self.local_user), tokens)
+        user = _expand(self._path(values.get("user", self.local_user)), tokens)
         if not may_be_user(user):
             raise ConfigError(f"'{user}' is not a user, for {reading.alias}")
         tokens["%r"] = user
         return {**tokens, "%C": _connection_hash(tokens, jump)}
 
     def _path(self, text: str, tokens: dict[str, str] | None = None) -> str:
-        """Return a file name with ``~``, ``${NAME}`` and tokens replaced."""
+        """Return a file name with ``~``, ``${NAME}`` and tokens replaced; raises ConfigError for a variable without a value."""
         if text == "~" or text.startswith("~/"):
             text = str(self.home) + text[1:]
         elif text.startswith("~"):
             text = os.path.expanduser(text)  # noqa: PTH111 - another user's home
-        text = re.sub(r"\$\{(\w+)\}", lambda found: self.environ.get(found[1], ""), text)
+        for name in re.findall(r"\$\{(\w+)\}", text):
+            if tokens and name not in self.environ:
+                raise ConfigError(f"ssh_config: {text}: {name} is not set", f"export {name}=…")
+            text = text.replace(f"${{{name}}}", self.environ.get(name, ""))
         return _expand(text, tokens) if tokens else text
 
     def _options(self, reading: _Pass) -> SshOptions:

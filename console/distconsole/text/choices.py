@@ -34,10 +34,13 @@ def _panel_of(choices: Sequence[ChoiceReport], most: int) -> list[str]:
         of.setdefault((choice.host, choice.engine, choice.start), []).append(choice)
     alike: dict[tuple[str, ...], list[str]] = {}
     for host in dict.fromkeys(choice.host for choice in choices):
-        cells = tuple(
-            _cell(of.get((host, engine, "run"), []), of.get((host, engine, "hand"), []))
+        of_both = (
+            dict.fromkeys(
+                _interfaces(of.get((host, engine, start), [])) for start in ("run", "hand")
+            )
             for engine in engines
         )
+        cells = tuple(map(" · ".join, of_both))
         alike.setdefault(cells, []).append(host)
     kinds = sorted(alike.items(), key=lambda kind: not any(RED in cell for cell in kind[0]))
     shown = kinds[:most]
@@ -50,11 +53,6 @@ def _panel_of(choices: Sequence[ChoiceReport], most: int) -> list[str]:
         for row, engine in enumerate(engines)
     ]
     return [f"  {line}" for line in table(heading, lines)]
-
-
-def _cell(run: Sequence[ChoiceReport], hand: Sequence[ChoiceReport]) -> str:
-    started, found = _interfaces(run), _interfaces(hand)
-    return started if started == found else f"{started} · {found}"
 
 
 def _interfaces(choices: Sequence[ChoiceReport]) -> str:

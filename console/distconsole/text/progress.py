@@ -52,15 +52,10 @@ def alike(lines: Iterable[LogLine], *, fold: bool) -> list[Bar]:
     for line in sorted(
         lines, key=lambda each: (-1 if each.rank is UNSET else each.rank, each.host, each.stream)
     ):
-        key = (line.stream, _shape(line.line)) if fold else id(line)
-        groups.setdefault(key, []).append(line)
+        far = NUMBER.sub(PLACEHOLDER, line.line[:400]) if fold else ""
+        shape = _DRAWN.sub("", _UNKNOWN.sub("", far)) if fold else id(line)
+        groups.setdefault((line.stream, shape), []).append(line)
     return [_bar(group) for group in groups.values()]
-
-
-def _shape(text: str) -> str:
-    """Return what two bars have in common that are differently far."""
-    text = NUMBER.sub(PLACEHOLDER, text[:400])
-    return _DRAWN.sub("", _UNKNOWN.sub("", text))
 
 
 def _bar(group: list[LogLine]) -> Bar:

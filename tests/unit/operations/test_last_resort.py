@@ -76,6 +76,7 @@ def test_a_second_signal_ends_a_program_that_is_stuck(
         finally:
             process.kill()
     text = "".join(told)
+    assert ("leaving; no run is stopped" in text) == ("Attach" in request_text)
     if "Check" in request_text:
         return
     assert "not every host has said that train-1 is over" in text

@@ -38,6 +38,7 @@ CASES = {
     "host lines of a final pass": "Host *.lab\n User u\nHost a\n HostName %h.lab\nMatch final all\n",
     "include": "Host a\n Include inner\nHost b\n Include other\nHost *\n User after\n",
     "include a glob": "Include conf.d/*.conf\nHost a\n User late\n",
+    "include a folder": "Include conf.d\nHost a\n User late\n",
     "known hosts": "Host a\n UserKnownHostsFile ~/kh1 /kh2\n GlobalKnownHostsFile /g1\n",
     "known hosts quoted": 'Host a\n UserKnownHostsFile "/with space/kh"\n',
     "alias and timeout": "Host a\n HostKeyAlias al\n ConnectTimeout 7\n AddressFamily inet6\n",
@@ -114,6 +115,8 @@ def test_tokens_are_replaced(tmp_path: Path) -> None:
     assert options.identity_files == (f"{tmp_path}/h-u-a-5-%",)
     assert options.proxy_command == "nc 'h' 5 u a"
     assert options.user_known_hosts == ("/kh/known",)
+    with pytest.raises(ConfigError, match=r"\$\{KH\}/known: KH is not set"):  # as ssh
+        SshConfig(config, home=tmp_path, environ={}).lookup("a")
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """From ``scontrol show job``: its state, its reason to wait, ``tasks_a_node`` if requested, ``restarts``."""
+    """From ``scontrol show job``: its state, its reason to wait, ``tasks_a_node`` if requested (0: unevenly), ``restarts``."""
 
     state: str
     reason: str = ""
@@ -75,7 +75,7 @@ class Allocation:
 
 
 def read_job(text: str) -> JobState:
-    """Parse the output of ``scontrol -d -o show job``; raises PlanError if it is none, or tasks spread unevenly."""
+    """Parse the output of ``scontrol -d -o show job``; raises PlanError if it is none."""
     state, nodelist = _field(text, "JobState"), _field(text, "NodeList")
     if not state:
         raise PlanError(f"scontrol says nothing of the job: {text[:120].strip()!r}")
@@ -132,11 +132,19 @@ def _own_job(environ: Mapping[str, str]) -> tuple[str, set[str]]:
 def fit_hosts(
     cluster: Cluster, facts: Mapping[HostName, NodeFacts], job: JobState, request: Run
 ) -> tuple[Cluster, dict[HostName, NodeFacts]]:
-    """Return hosts in Slurm's order and facts limited to the job's share of each node."""
+    """Return hosts in Slurm's order and facts limited to the job's share of each node.
+
+    Raises PlanError if uneven tasks alone say how many ranks a host has.
+    """
     order = {name: index for index, name in enumerate(job.nodes)}
     hosts = sorted(cluster.hosts, key=lambda host: order.get(host.name, len(order)))
     slots = job.tasks_a_node if request.nproc is None else None
-    placed = tuple(replace(host, slots=host.slots or slots) for host in hosts)
+    if slots == 0 and request.ranks is None and not all(host.slots for host in hosts):
+        raise PlanError(
+            f"the job's tasks do not spread evenly over its {len(job.nodes)} nodes",
+            "give --ntasks-per-node instead, or --nproc N",
+        )
+    placed = tuple(replace(host, slots=host.slots or slots or None) for host in hosts)
     fitting = {
         host.name: replace(
             facts[host.name],
@@ -182,6 +190,12 @@ def step_command(
         given = [word.removeprefix(MOUNTS) for word in containers if word.startswith(MOUNTS)]
         kept = [word for word in containers if not word.startswith(MOUNTS)]
         containers = (*kept, MOUNTS + ",".join([*given, *_folders_of(shims)]))
+    commands = [shlex.join(words) for words in shims]
+    start = f"exec {commands[0]}"
+    if len(set(commands)) > 1:
+        pairs = zip(hosts, commands, strict=True)
+        cases = " ".join(f"{shlex.quote(host)}) exec {command};;" for host, command in pairs)
+        start = f'case "$SLURMD_NODENAME" in {cases} esac'
     return (
         *("srun", "--jobid", job, "--overlap", "--nodes", number, "--ntasks", number),
         *("--job-name", run, "--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--chdir=/"),
@@ -191,7 +205,7 @@ def step_command(
         # One task a node must not be bound to one processor, nor be taken for a rank of MPI.
         *("--cpu-bind=none", "--mpi=none", "--input=none"),
         *containers,
-        *("/bin/sh", "-c", _start_shim(hosts, shims)),
+        *("/bin/sh", "-c", start),
     )
 
 
@@ -203,15 +217,6 @@ def _folders_of(shims: Sequence[Sequence[str]]) -> list[str]:
         runs = posixpath.dirname(posixpath.dirname(words[-1]))
         folders |= dict.fromkeys(filter(None, (*programs, runs)))
     return [f"{each}:{each}" for each in folders]
-
-
-def _start_shim(hosts: Sequence[str], shims: Sequence[Sequence[str]]) -> str:
-    commands = [shlex.join(words) for words in shims]
-    if len(set(commands)) == 1:
-        return f"exec {commands[0]}"
-    pairs = zip(hosts, commands, strict=True)
-    cases = " ".join(f"{shlex.quote(host)}) exec {command};;" for host, command in pairs)
-    return f'case "$SLURMD_NODENAME" in {cases} esac'
 
 
 def plan_node_tasks(plan: Plan, node: NodePlan, counts: Sequence[int]) -> NodePlan:
@@ -235,7 +240,7 @@ def plan_node_tasks(plan: Plan, node: NodePlan, counts: Sequence[int]) -> NodePl
 
 
 def _tasks_a_node(text: str, nodes: int) -> int | None:
-    """Return the tasks requested for each node; None for Slurm's default of one."""
+    """Return the tasks requested for each node, 0 if they are uneven; None for Slurm's default of one."""
     asked = _field(text, "NtasksPerN:B:S:C").partition(":")[0]
     if is_whole(asked) and int(asked) > 0:
         return int(asked)
@@ -243,12 +248,7 @@ def _tasks_a_node(text: str, nodes: int) -> int | None:
     tasks = int(told) if is_whole(told) else 0
     if not nodes or tasks <= nodes:
         return None
-    if tasks % nodes:
-        raise PlanError(
-            f"{tasks} tasks do not spread evenly over {nodes} nodes",
-            "give --ntasks-per-node instead, or --nproc N",
-        )
-    return tasks // nodes
+    return 0 if tasks % nodes else tasks // nodes
 
 
 def _field(text: str, name: str) -> str:

@@ -36,6 +36,7 @@ def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
     assert run.states() == [(0, "starting"), (0, "killed")]
     note, end = run.entries("note")[0], run.entries()[-1]
     assert (note["check"], note["severity"]) == ("run.supervisor_lost", "fail")
+    assert note["summary"].startswith("the run's supervisor on a is gone")
     below_slurm = supervisor_lost("", [], slurm=True, outlived=False)
     assert (note["hint"][:10], below_slurm.hint[:8]) == ("look for a", "scontrol")
     (verdict,) = run.entries("verdict")

@@ -46,19 +46,12 @@ def test_a_running_job_says_what_it_has_of_each_node() -> None:
     assert (job.state, job.reason, job.nodes) == ("RUNNING", "", ("gpu01", "gpu02"))
     assert job.cpus == {"gpu01": 5, "gpu02": 5}
     assert job.gpus == {"gpu01": 4, "gpu02": 2}
-    assert job.tasks_a_node is None
-    assert job.restarts == 2
+    assert (job.tasks_a_node, job.restarts) == (None, 2)
 
 
 def test_the_host_of_the_jobs_script_comes_first() -> None:
-    assert read_job(RUNNING.replace("BatchHost=gpu01", "BatchHost=gpu02")).nodes == (
-        "gpu02",
-        "gpu01",
-    )
-    assert read_job(RUNNING.replace("BatchHost=gpu01", "BatchHost=login")).nodes == (
-        "gpu01",
-        "gpu02",
-    )
+    for host, nodes in (("gpu02", ("gpu02", "gpu01")), ("login", ("gpu01", "gpu02"))):
+        assert read_job(RUNNING.replace("BatchHost=gpu01", f"BatchHost={host}")).nodes == nodes
 
 
 def test_a_waiting_job_says_why() -> None:
@@ -76,9 +69,7 @@ def test_the_tasks_that_a_job_asked_for_are_its_ranks(text: str, tasks: int) -> 
     assert read_job(text).tasks_a_node == tasks
 
 
-@pytest.mark.parametrize(
-    "text", ["", "slurm_load_jobs error", RUNNING.replace("NumTasks=2", "NumTasks=3")]
-)
+@pytest.mark.parametrize("text", ["", "slurm_load_jobs error"])
 def test_a_job_that_cannot_be_planned_with_is_refused(text: str) -> None:
     with pytest.raises(PlanError):
         read_job(text)
@@ -108,6 +99,15 @@ def test_hosts_come_in_slurms_order_with_what_the_job_may_use() -> None:
     assert [host.name for host in placed.hosts] == ["gpu01", "gpu02"]
     gpu02 = fitting[HostName("gpu02")]
     assert (gpu02.cpus, gpu02.gpus) == (5, 2)
+
+
+def test_uneven_tasks_are_refused_only_if_nothing_else_says_how_many_ranks_a_host_has() -> None:
+    told = facts("gpu01", "gpu02")
+    job = read_job(RUNNING.replace("NumTasks=2", "NumTasks=3"))
+    with pytest.raises(PlanError, match="tasks do not spread evenly over its 2 nodes"):
+        fit_hosts(cluster(*told), told, job, Run("t.py"))
+    fit_hosts(cluster(*told), told, job, Run("t.py", nproc="1"))
+    fit_hosts(Cluster(tuple(Host(name, slots=2) for name in told)), told, job, Run("t.py"))
 
 
 IN_JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]"}
