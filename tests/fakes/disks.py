@@ -1,8 +1,9 @@
-"""Small disks of a test's own."""
+"""Small disks of a test's own, and full ones that are played."""
 
+import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,12 @@ def fill(path: Path) -> None:
     with path.open("wb", 0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
+
+
+def refuse_rows(path: Path, table: str, when: str) -> None:
+    """Have SQLite itself refuse such rows of a run's file, as it does on a full disk."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT ON {table} WHEN NEW.{when} "
+            "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+        )

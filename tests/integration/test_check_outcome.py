@@ -26,14 +26,14 @@ from distconsole.model.events import CheckEnded, CheckJudged, CheckProgress, Eve
 from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
-from distconsole.model.requests import Check, Level, Request
+from distconsole.model.requests import Check, Level
 from distconsole.operations.sessions import lend
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from distconsole.text.show import show_for
 from distconsole.tui.view_models.check import CheckModel
 from distconsole.tui.views.check_words import check_verdict
 from suite.known_agent import nodes_with_agent
+from suite.printing import print_events
 
 
 @dataclass
@@ -226,23 +226,13 @@ def told_by(request: Check, seen: list[Event]) -> Told:
         picture.fold(event)
     return Told(
         ended.report,
-        printed(request, seen),
-        json.loads(printed(replace(request, json=True), seen)),
+        print_events(request, *seen)[0],
+        json.loads(print_events(replace(request, json=True), *seen)[0]),
         ElementTree.parse(request.junit).getroot(),  # noqa: S314 - our own text
         [line.split()[0] for line in Path(request.emit_hostfile).read_text().splitlines()],
         check_verdict(picture, done=True, cancelled=False)[2].lower(),
         exit_code_of(ended),
     )
-
-
-def printed(request: Request, seen: list[Event]) -> str:
-    out = io.StringIO()
-    streams = Streams(out, io.StringIO())
-    show = show_for(request, streams)
-    for event in seen:
-        show.event(event)
-    show.finish()
-    return out.getvalue()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)

@@ -21,29 +21,18 @@ from distconsole.session import open_session
 from suite.driving import Operator, write_job
 from suite.lean_torch import LEAN_TORCH
 from suite.programs import run_to_end
+from suite.remains import nothing_left
 from testbed import Testbed
 from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm, daemons
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
 
-GONE_SECONDS = 20.0
-
 
 def submitted(slurm: Slurm, path: str, *arguments: str, options: str = "-N2") -> Run:
     where = Where(ssh_config=str(slurm.bed.ssh_config))
     login = slurm.login.name
     return Run(path, arguments, where=where, slurm=options, slurm_login=login, nproc="2")
-
-
-def nothing_left(slurm: Slurm) -> bool:
-    """Wait until no job and no process of one is left."""
-
-    def is_gone() -> bool:
-        words = ("job.py", "step.sh", "pyz step", "pyz shim", "srun", "slurmstepd")
-        return not any(node.processes(word) for node in slurm.bed.hosts for word in words)
-
-    return wait_for(lambda: not slurm.queue(), GONE_SECONDS) and wait_for(is_gone, GONE_SECONDS)
 
 
 def test_slurm_runs_a_step_on_every_node_and_leaves_no_daemon_behind() -> None:

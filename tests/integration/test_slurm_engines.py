@@ -13,12 +13,11 @@ from distconsole.model.run_events import EndState, LogLine, PlanMade, RunEnded
 from distconsole.session import open_session
 from suite.driving import Operator
 from suite.lean_torch import LEAN_TORCH
-from testbed.keeper import wait_for
+from suite.remains import nothing_left
 from testbed.slurm import Slurm
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
 
-GONE_SECONDS = 20.0
 WORLD = 4
 
 PLACE = """
@@ -87,16 +86,6 @@ def place(rank: int, world: int, job: str) -> str:
     """Return what a rank on one of two equal nodes says where a task of srun would be."""
     node, local = divmod(rank, world // 2)
     return f"at {rank} {rank} {local} {world} {node} {job} 0,1 True"
-
-
-def nothing_left(slurm: Slurm) -> bool:
-    """Wait until no job and no process of one is left."""
-
-    def is_gone() -> bool:
-        words = ("job.py", "step.sh", "pyz step", "pyz shim", "srun", "slurmstepd", "orted")
-        return not any(node.processes(word) for node in slurm.bed.hosts for word in words)
-
-    return wait_for(lambda: not slurm.queue(), GONE_SECONDS) and wait_for(is_gone, GONE_SECONDS)
 
 
 @pytest.mark.horovod

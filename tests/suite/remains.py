@@ -7,6 +7,7 @@ from pathlib import Path
 from distconsole_agent.system.command_lines import is_ours, read_target
 from testbed.host import Host
 from testbed.keeper import wait_for
+from testbed.slurm import Slurm
 
 PORTS = (22, 6817, 6818)
 """Those of sshd, slurmctld and slurmd."""
@@ -63,3 +64,13 @@ def listening(host: Host) -> list[int]:
 
 def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+
+
+def nothing_left(slurm: Slurm) -> bool:
+    """Wait until no job and no process of one is left."""
+
+    def is_gone() -> bool:
+        words = ("job.py", "step.sh", "pyz step", "pyz shim", "srun", "slurmstepd", "orted")
+        return not any(node.processes(word) for node in slurm.bed.hosts for word in words)
+
+    return wait_for(lambda: not slurm.queue(), GONE_SECONDS) and wait_for(is_gone, GONE_SECONDS)

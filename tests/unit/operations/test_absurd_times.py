@@ -1,35 +1,23 @@
 """A record with times that no clock shows: every verb that reads it, and what it writes."""
 
 import math
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from distconsole.cli.streams import Streams
 from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.names import RunId
 from distconsole.model.requests import ExportFormat
 from distconsole.operations import perform
 from distconsole.runs.store.store import RunStore
-from distconsole.text.show import show_for
 from fakes.journals import START, Journal
 from fakes.sessions import no_session
+from suite.printing import print_events
 
 RUN = "digits-1121-a3f9"
 SERVICES = {ExportFormat.WANDB, ExportFormat.MLFLOW, ExportFormat.OTLP}
 SOUND = Journal(run="sound-1121-b000", seconds=20)
-
-
-def printed(request: ask.Request) -> str:
-    """Return what the verb prints for people."""
-    out, err = StringIO(), StringIO()
-    show = show_for(request, Streams(out, err))
-    for event in perform(request, no_session):
-        show.event(event)
-    show.finish()
-    return out.getvalue() + err.getvalue()
 
 
 @pytest.fixture(params=[1e300, -1e300, math.inf, float(2**63)])
@@ -51,7 +39,7 @@ def test_every_verb_prints_a_record_of_absurd_times(odd: float) -> None:
         ask.Compare((RUN, SOUND.run)): "failed",
     }
     for request, word in wanted.items():
-        assert word in printed(request)
+        assert word in "".join(print_events(request, *perform(request, no_session)))
 
 
 def test_a_runs_start_is_its_first_entrys_where_its_record_knows_none(odd: float) -> None:

@@ -2,7 +2,6 @@
 ``bench collectives`` as lines, and what of a check's report it is made of.
 """
 
-import io
 import json
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from distconsole.checks.engine.results import fail
 from distconsole.cli.main import exit_code_of
-from distconsole.cli.streams import Streams
 from distconsole.model.check_outcome import with_outcome
 from distconsole.model.events import (
     BenchEnded,
@@ -33,9 +31,9 @@ from distconsole.model.requests import Bench, BenchCollectives, LauncherName
 from distconsole.model.run_events import EndState
 from distconsole.operations.bench.collectives import CHECKS, measure_report
 from distconsole.text.check import bandwidth_text, exact_size_text
-from distconsole.text.show import show_for
 from distconsole.text.tables import bar_text
 from fakes.blank import blank
+from suite.printing import print_events
 
 
 def exactly(value: float) -> Spread:
@@ -94,12 +92,7 @@ FAILED = BenchRun(
 
 
 def shown(*events: Event, json: bool = False) -> tuple[str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    show = show_for(Bench(json=json), Streams(out, err))
-    for event in events:
-        show.event(event)
-    show.finish()
-    return out.getvalue(), err.getvalue()
+    return print_events(Bench(json=json), *events)
 
 
 def test_the_table_has_every_figure_and_the_chart_a_bar_each() -> None:
@@ -207,14 +200,8 @@ REPORT = blank(
 
 
 def lines_of(report: CheckReport, *, as_json: bool = False) -> tuple[str, int | None]:
-    out, err = io.StringIO(), io.StringIO()
-    streams = Streams(out, err)
     ended = measure_report(LauncherName.MPI, report)
-    show = show_for(BenchCollectives(json=as_json), streams)
-    show.event(ended)
-    show.finish()
-    streams.close()
-    return out.getvalue(), exit_code_of(ended)
+    return print_events(BenchCollectives(json=as_json), ended)[0], exit_code_of(ended)
 
 
 def test_a_table_an_operation_and_what_else_there_is_to_tell() -> None:

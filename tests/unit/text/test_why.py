@@ -17,8 +17,8 @@ from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.requests import Why
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.text.output import COLOUR, tell, wrap_line
-from distconsole.text.show import show_for
 from distconsole.text.why import gpu_text, path_text
+from suite.printing import print_events
 from suite.roll_calls import roll_of
 
 SKIPS = {
@@ -38,11 +38,7 @@ def made(**more: Any) -> Diagnosed:
 
 
 def printed(event: Diagnosed, *, as_json: bool = False) -> list[str]:
-    out = io.StringIO()
-    show = show_for(Why("r", json=as_json), Streams(out, io.StringIO()))
-    show.event(event)
-    show.finish()
-    return out.getvalue().splitlines()
+    return print_events(Why("r", json=as_json), event)[0].splitlines()
 
 
 def test_the_culprit_comes_first_then_equal_stacks_then_what_was_lacking() -> None:

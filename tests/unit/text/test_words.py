@@ -1,18 +1,15 @@
 """Events in words: what a person at a shell reads, and what a program reads from ``--json``."""
 
-import io
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
 
 from distconsole.cli.main import exit_code_of
-from distconsole.cli.streams import Streams
 from distconsole.formats.figures import bytes_text, number_text
 from distconsole.model import requests as ask
-from distconsole.model.events import CheckEnded, Event, Narration
+from distconsole.model.events import CheckEnded, Narration
 from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
 from distconsole.model.names import ranks_text
 from distconsole.model.reports import (
@@ -46,26 +43,11 @@ from distconsole.model.run_events import (
 from distconsole.model.run_summary import FirstFailure
 from distconsole.text.check import made_text
 from distconsole.text.run import note_text
-from distconsole.text.show import show_for
 from distconsole.text.tables import table
 from fakes.blank import blank
+from suite.printing import print_events
 
 RUN = "digits-1121-a3f9"
-
-
-@dataclass
-class Pipes:
-    """Two pipes to read back from."""
-
-    out: io.StringIO = field(default_factory=io.StringIO)
-    err: io.StringIO = field(default_factory=io.StringIO)
-
-    def show(self, request: ask.Request, *events: Event) -> tuple[str, str]:
-        show = show_for(request, Streams(self.out, self.err))
-        for event in events:
-            show.event(event)
-        show.finish()
-        return self.out.getvalue(), self.err.getvalue()
 
 
 def plan(world: int = 2) -> PlanMade:
@@ -87,7 +69,7 @@ def ended(state: EndState, exit_code: int, **fields: Any) -> RunEnded:
 def shown(request: ask.Request, report: CheckReport, **changed: Any) -> str:
     """Return what is written of a report that differs in some fields."""
     event = CheckEnded(report=msgspec.structs.replace(report, **changed))
-    return Pipes().show(request, event)[0]
+    return print_events(request, event)[0]
 
 
 RUN_IT = ask.Run(script="t.py")
@@ -95,7 +77,7 @@ FAILURE = FirstFailure(rank=1, host="node2", exit_code=3, error="ValueError: boo
 
 
 def test_what_ranks_print_goes_to_the_stream_they_printed_it_to() -> None:
-    out, err = Pipes().show(
+    out, err = print_events(
         ask.Run(script="train.py"),
         LogLine(t=1.0, run=RUN, host="node1", rank=0, stream="out", line="hello"),
         LogLine(t=1.0, run=RUN, host="node2", rank=1, stream="err", line="oh"),
@@ -119,19 +101,19 @@ def test_who_starts_a_run_in_a_shell_is_told_how_to_watch_it(
     request_: ask.Request, told: bool
 ) -> None:
     words = f"\nwatch it: distconsole attach {RUN}\n"
-    assert words not in Pipes().show(request_, plan())[1]  # it may be refused
+    assert words not in print_events(request_, plan())[1]  # it may be refused
     rank = rank_is(0, RankState.STARTING)
-    assert Pipes().show(request_, plan(), rank, rank)[1].count(words) == told
+    assert print_events(request_, plan(), rank, rank)[1].count(words) == told
 
 
 def test_a_progress_bar_leaves_no_lines_in_a_pipe() -> None:
     line = LogLine(t=1.0, run=RUN, host="n", rank=0, stream="err", line="50%|##", transient=True)
-    assert Pipes().show(RUN_IT, line, line) == ("", "")
+    assert print_events(RUN_IT, line, line) == ("", "")
 
 
 def test_the_end_names_the_rank_that_failed_first() -> None:
     end = ended(EndState.FAILED, 3, first_failure=FAILURE)
-    out, err = Pipes().show(RUN_IT, plan(), end)
+    out, err = print_events(RUN_IT, plan(), end)
     assert (out, exit_code_of(end)) == ("", 3)
     assert "failed after 8.0 s, exit code 3" in err
     assert "first failure: rank 1 on node2: ValueError: boom" in err
@@ -151,7 +133,7 @@ def test_the_end_names_the_rank_that_failed_first() -> None:
 def test_the_end_blames_no_rank_for_its_host_or_its_launcher(place: str, error: str) -> None:
     first = FirstFailure(rank=1, host="node2", exit_code=1, error=error)
     end = ended(EndState.FAILED, 1, first_failure=first)
-    _, err = Pipes().show(RUN_IT, plan(), end)
+    _, err = print_events(RUN_IT, plan(), end)
     assert f"first failure: {place}{error}\n" in err
     words = f"failed after 8.0 s, 5 steps, exit code 1; {place}{error}"
     assert note_text(end, "5 steps") == f"{RUN} {words}"
@@ -167,7 +149,7 @@ def test_a_finding_shows_its_traceback_and_its_hint() -> None:
         seen="Traceback\n  line 1",
         hint="look here",
     )
-    _, err = Pipes().show(RUN_IT, finding)
+    _, err = print_events(RUN_IT, finding)
     assert err.splitlines() == [
         "FAIL rank 1 failed",
         "     Traceback",
@@ -184,17 +166,17 @@ def test_a_lost_host_that_ends_the_run_is_one_finding() -> None:
     stopped = "node node2 has not answered for 120 s; the run was stopped"
     lost = finding("run.node_lost", stopped, "see whether node2 is up")
     first = finding("run.first_failure", "node node2 lost", "logs")
-    _, err = Pipes().show(RUN_IT, plan(), lost, first)
+    _, err = print_events(RUN_IT, plan(), lost, first)
     failures = [line for line in err.splitlines() if line.startswith("FAIL")]
     assert failures == [f"FAIL {lost.summary}"]
     of_rank = msgspec.structs.replace(first, rank=1, summary="rank 1 failed")
-    _, err = Pipes().show(RUN_IT, plan(), lost, of_rank)
+    _, err = print_events(RUN_IT, plan(), lost, of_rank)
     assert "FAIL rank 1 failed" in err
 
 
 def test_a_rank_that_exits_with_a_code_is_marked() -> None:
     ends = [rank_is(rank, RankState.EXITED, exit_code=code) for rank, code in ((0, 0), (1, 2))]
-    _, err = Pipes().show(RUN_IT, plan(), *ends)
+    _, err = print_events(RUN_IT, plan(), *ends)
     assert err.splitlines()[-1] == "rank 1 on node2: exited with exit code 2"
     assert "rank 0 on" not in err
 
@@ -210,7 +192,7 @@ def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
     starting = [rank_is(rank, RankState.STARTING) for rank in (0, 1)]
     again = RunRestarted(t=3.0, run=RUN, restart=1, of=3, checkpoint="/c/step-4.pt")
     end = ended(EndState.SUCCEEDED, 0, restarts=1)
-    _, err = Pipes().show(RUN_IT, plan(), *running, again, *starting, *running, end)
+    _, err = print_events(RUN_IT, plan(), *running, again, *starting, *running, end)
     told = err.splitlines()
     assert told[-4:] == [
         "all 2 ranks run",
@@ -225,7 +207,7 @@ def test_the_end_of_a_run_says_nothing_of_the_one_that_slurm_requeued() -> None:
     window = blank(Window, t=3.0, run=RUN, rank=0, step=7, steps=8)
     first = (plan(), rank_is(0, RankState.RUNNING), window, metric, ended(EndState.FAILED, 143))
     never_begun = msgspec.structs.replace(ended(EndState.STOPPED, 130), run="digits-2")
-    _, err = Pipes().show(ask.Run("train.py"), *first, never_begun)
+    _, err = print_events(ask.Run("train.py"), *first, never_begun)
     assert err.count("8 steps") == err.count("loss 0.5 at") == 1
     assert err.endswith("stopped after 8.0 s, exit code 130\n")
 
@@ -240,12 +222,12 @@ def test_ranks_that_a_script_spawns_are_not_announced_again(launcher: str, times
         for state in (RankState.STARTING, RankState.RUNNING)
         for rank, host in enumerate(("node1", "node2"))
     ]
-    _, err = Pipes().show(ask.Run(script="t.sh"), planned, *began)
+    _, err = print_events(ask.Run(script="t.sh"), planned, *began)
     assert err.splitlines().count("all 2 ranks run") == times
 
 
 def test_a_lost_host_is_told_and_its_return_too() -> None:
-    _, err = Pipes().show(
+    _, err = print_events(
         RUN_IT,
         LinkChanged(t=1.0, run=RUN, host="node1", connected=False, reason="timed out"),
         LinkChanged(t=2.0, run=RUN, host="node1", connected=True),
@@ -260,7 +242,7 @@ def test_json_has_one_event_a_line_with_the_fields_of_the_contract() -> None:
     )
     rank = rank_is(0, RankState.RUNNING)
     metric = blank(Metric, t=2.0, run=RUN, name="loss", step=9, value=1.0, ranks=2)
-    out, err = Pipes().show(
+    out, err = print_events(
         ask.Run(script="t.py", json=True), plan(), rank, window, metric, Narration(text="told")
     )
     lines = [json.loads(line) for line in out.splitlines()]
@@ -302,7 +284,7 @@ def report(*, ok: bool, reachable: bool = True) -> CheckReport:
 def test_a_report_in_words_has_the_culprit_the_evidence_the_cure_and_what_it_does_not_cover() -> (
     None
 ):
-    out, _ = Pipes().show(ask.Check(details=True), CheckEnded(report=report(ok=False)))
+    out, _ = print_events(ask.Check(details=True), CheckEnded(report=report(ok=False)))
     assert out.splitlines()[:4] == [
         "FAIL node1: its name is 127.0.1.1 [os.hostname_bindable]",
         "       seen: getaddrinfo",
@@ -350,7 +332,7 @@ def test_a_report_is_a_line_a_finding_worst_first_with_what_to_type_first() -> N
         ),
     )
     event = CheckEnded(report=msgspec.structs.replace(report(ok=False), findings=told))
-    out, err = Pipes().show(ask.Check(), event)
+    out, err = print_events(ask.Check(), event)
     assert out.splitlines()[:4] == [
         "FAIL n0,n1,n2,n3,n4 and 4 more: its name is 127.0.1.1 [os.hostname_bindable]",
         "       cured: no answer in 15 s -> 0.2 s",
@@ -431,7 +413,7 @@ def test_the_interfaces_taken_are_told_where_hosts_do_not_meet_and_when_asked_fo
 
 
 def test_a_report_in_json_is_one_object_with_the_fields_of_the_contract() -> None:
-    out, _ = Pipes().show(ask.Check(json=True), CheckEnded(report=report(ok=True)))
+    out, _ = print_events(ask.Check(json=True), CheckEnded(report=report(ok=True)))
     (line,) = out.splitlines()
     fields = json.loads(line)
     assert {"ok", "hosts", "findings", "network", "collectives", "seconds"} <= fields.keys()
@@ -449,7 +431,7 @@ def test_a_check_exits_by_health_and_by_reach(ok: bool, reachable: bool, code: i
 def test_top_prints_empty_cells_where_nothing_is_known() -> None:
     node = blank(NodeSample, t=1.0, host="n")
     gpu = blank(GpuSample, t=1.0, host="n")
-    out, _ = Pipes().show(ask.Top(once=True), node, gpu)
+    out, _ = print_events(ask.Top(once=True), node, gpu)
     assert out.splitlines()[1] == "n"
     assert out.splitlines()[-1] == "n     0"
 

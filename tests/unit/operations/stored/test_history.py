@@ -10,7 +10,6 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 from typing import NoReturn
 
@@ -57,11 +56,11 @@ from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise
 from distconsole.text.compare import comparison_lines
 from distconsole.text.progress import SAID_SECONDS, Bars, alike, bar_text
-from distconsole.text.show import show_for
 from fakes.blank import blank
 from fakes.journals import Journal, keep, stored_entry
 from fakes.run_events import rank_is, timeline_of
 from fakes.sessions import no_session
+from suite.printing import print_events
 
 HOST = PlannedHost(host="a", ranks=(0,), command="python t.py", env={})
 PLAN = blank(PlanMade, t=100.0, run="demo-1", world_size=1, hosts=(HOST,), script="t.py")
@@ -152,12 +151,8 @@ def test_logs_that_find_no_line_say_what_there_is(stored: RunStore) -> None:
 
 
 def test_show_says_what_was_noticed_and_when(stored: RunStore) -> None:
-    out, err = StringIO(), StringIO()
-    show = show_for(ask.Show("mine"), Streams(out, err))
-    for event in done(ask.Show("mine")):
-        show.event(event)
-    show.finish()
-    assert out.getvalue().splitlines()[-2:] == [
+    out, _ = print_events(ask.Show("mine"), *done(ask.Show("mine")))
+    assert out.splitlines()[-2:] == [
         "warn after 4.0 s: the disk of a is full",
         "     hint: make room",
     ]
@@ -342,12 +337,7 @@ def line(rank: int, text: str, t: float = 0.0, *, transient: bool = False) -> Lo
 
 
 def printed(*events: RunEvents) -> str:
-    out = io.StringIO()
-    show = show_for(ask.Logs(run="r"), Streams(out, io.StringIO()))
-    for event in events:
-        show.event(event)
-    show.finish()
-    return out.getvalue()
+    return print_events(ask.Logs(run="r"), *events)[0]
 
 
 def test_a_folded_line_says_which_ranks_and_waits_no_longer_than_it_must() -> None:

@@ -33,6 +33,7 @@ from distconsole.runs.store.place import JournalPlace
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import replay
+from fakes.disks import refuse_rows
 from fakes.shims import wait_until
 from fakes.streams import PlayedJournal, Step
 
@@ -296,26 +297,14 @@ def test_leaving_ends_the_reading(tmp_path: Path) -> None:
     assert list(stream) == []
 
 
-def refuse(path: Path, table: str) -> None:
-    """Have SQLite itself refuse what is put into a table, as it does on a full disk."""
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute(
-            f"CREATE TRIGGER refuse BEFORE INSERT ON {table} WHEN NEW.{COLUMN[table]} "
-            "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
-        )
-
-
-COLUMN = {"entries": "seq = 2", "meta": "key = 'end'"}
-
-
-@pytest.mark.parametrize("table", ["entries", "meta"])
+@pytest.mark.parametrize(("table", "when"), [("entries", "seq = 2"), ("meta", "key = 'end'")])
 def test_what_a_full_disk_lost_of_a_run_is_said_and_fetched_again(
-    tmp_path: Path, table: str
+    tmp_path: Path, table: str, when: str
 ) -> None:
     store = RunStore(tmp_path)
     store.create(record("a")).close()
     path = tmp_path / "run-1.db"
-    refuse(path, table)
+    refuse_rows(path, table, when)
     events = list(follow(store, record("a"), FakeNodes(a=[[item(1), item(2), end(3)]])))
     assert [event for event in events if isinstance(event, RunEnded)]
     (finding,) = (event for event in events if isinstance(event, RunFinding))

@@ -31,6 +31,7 @@ from distconsole.runs.store.catalogue import NAME, stamps_in
 from distconsole.runs.store.network_disk import STALE_SECONDS, KeeperLock
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry, connect
 from distconsole.runs.store.store import RunStore, meant
+from fakes.disks import refuse_rows
 from fakes.journals import Journal, keep
 from fakes.streams import PlayedJournal
 
@@ -145,21 +146,12 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_empty_run(
     assert [path.name for path in tmp_path.glob("*.db*")] == ["kept-1.db"]
 
 
-def refuse_to_write(path: Path, key: str) -> None:
-    """Have SQLite itself refuse one of the run's facts, as it does on a full disk."""
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute(
-            f"CREATE TRIGGER refuse BEFORE INSERT ON meta WHEN NEW.key = '{key}' "
-            "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
-        )
-
-
 def test_a_disk_that_refuses_what_is_known_of_a_run_is_an_error_with_its_folder(
     tmp_path: Path,
 ) -> None:
     store = RunStore(tmp_path)
     store.create(record("run-1")).close()
-    refuse_to_write(tmp_path / "run-1.db", "record")
+    refuse_rows(tmp_path / "run-1.db", "meta", "key = 'record'")
     with pytest.raises(ConsoleError, match=r"cannot be used: disk is full") as caught:
         store.create(record("run-1"))
     assert str(tmp_path) in caught.value.message
