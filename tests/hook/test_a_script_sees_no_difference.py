@@ -25,7 +25,7 @@ PRINTS_ITS_WORLD = """
 import sys, os, atexit
 atexit.register(print, "registered first, runs last")
 atexit.register(print, "registered last, runs first")
-print(__name__, sys.argv[1:], sys.path)
+print(__name__, sys.argv[1:], sys.path, sys.excepthook is sys.__excepthook__)
 print("sitecustomize" in sys.modules, [name for name in sys.modules if name == "torch"])
 print(sys.flags.isolated, sys.flags.no_site, sys.flags.ignore_environment)
 """

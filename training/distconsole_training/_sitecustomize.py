@@ -17,7 +17,6 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Any
 
 PACKAGE = "distconsole_training"
@@ -77,12 +76,13 @@ def _listen(finder: _Finder) -> None:
     atexit.register(_at_exit)
     previous = sys.excepthook
 
-    def excepthook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def excepthook(*raised: Any) -> None:
         _note(getattr(sys, "last_value", None))  # no exception that the script itself hands over
-        previous(kind, error, trace)
+        previous(*raised)
 
+    # code.py and exceptiongroup change what they print where the two differ.
+    if previous is sys.__excepthook__:
+        sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
 
 
