@@ -146,7 +146,7 @@ def test_an_excepthook_of_the_script_is_the_one_that_prints(runner: Runner) -> N
     ended = runner.unchanged(
         """
         import sys
-        sys.excepthook(KeyError, KeyError("dealt with"), None)
+        sys.last_value = KeyError("of code.py"); sys.excepthook(OSError, OSError("caught"), None)
         sys.excepthook = lambda kind, error, trace: print("mine:", kind.__name__, error)
         raise ValueError("x")
         """

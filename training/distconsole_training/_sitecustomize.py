@@ -70,15 +70,15 @@ class _Finder:
 
 
 def _listen(finder: _Finder) -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=finder.forked)
+    os.register_at_fork(after_in_child=finder.forked)
     # Registered first, so it runs after every exit handler of the script.
     atexit.register(_at_exit)
     previous = sys.excepthook
 
-    def excepthook(*raised: Any) -> None:
-        _note(getattr(sys, "last_value", None))  # no exception that the script itself hands over
-        previous(*raised)
+    def excepthook(kind: Any, error: Any, trace: Any) -> None:
+        if error is getattr(sys, "last_value", None):  # else the script, which goes on, calls it
+            _note(error)
+        previous(kind, error, trace)
 
     # code.py and exceptiongroup change what they print where the two differ.
     if previous is sys.__excepthook__:
