@@ -25,7 +25,7 @@ PRINTS_ITS_WORLD = """
 import sys, os, atexit
 atexit.register(print, "registered first, runs last")
 atexit.register(print, "registered last, runs first")
-print(__name__, sys.argv[1:], sys.path)
+print(__name__, sys.argv[1:], sys.path, sys.excepthook is sys.__excepthook__)
 print("sitecustomize" in sys.modules, [name for name in sys.modules if name == "torch"])
 print(sys.flags.isolated, sys.flags.no_site, sys.flags.ignore_environment)
 """
@@ -146,7 +146,7 @@ def test_an_excepthook_of_the_script_is_the_one_that_prints(runner: Runner) -> N
     ended = runner.unchanged(
         """
         import sys
-        sys.excepthook(KeyError, KeyError("dealt with"), None)
+        sys.last_value = KeyError("of code.py"); sys.excepthook(OSError, OSError("caught"), None)
         sys.excepthook = lambda kind, error, trace: print("mine:", kind.__name__, error)
         raise ValueError("x")
         """

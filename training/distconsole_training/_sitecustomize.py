@@ -17,7 +17,6 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Any
 
 PACKAGE = "distconsole_training"
@@ -71,18 +70,19 @@ class _Finder:
 
 
 def _listen(finder: _Finder) -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=finder.forked)
+    os.register_at_fork(after_in_child=finder.forked)
     # Registered first, so it runs after every exit handler of the script.
     atexit.register(_at_exit)
     previous = sys.excepthook
 
-    def excepthook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        _note(getattr(sys, "last_value", None))  # no exception that the script itself hands over
+    def excepthook(kind: Any, error: Any, trace: Any) -> None:
+        if error is getattr(sys, "last_value", None):  # else the script, which goes on, calls it
+            _note(error)
         previous(kind, error, trace)
 
+    # code.py and exceptiongroup change what they print where the two differ.
+    if previous is sys.__excepthook__:
+        sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
 
 
