@@ -133,7 +133,7 @@ def assert_failed(
     blamed = [
         (e.get("rank"), e["hosts"]) for e in console.of("finding") if e["check"] == FIRST_FAILURE
     ]
-    whole = error.startswith(f"node {host} lost")
+    whole = error.startswith((f"node {host} lost", "srun was ", "mpirun", "torchrun "))
     assert blamed == [(None if whole else rank, [host])]
     times = [end["t"], *(each["t"] for each in console.ends().values())]
     assert max(times) - min(times) < SOON_SECONDS

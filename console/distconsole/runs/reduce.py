@@ -447,8 +447,8 @@ class RunReducer:
 
     def _numbered(self, first: FirstFailure | None) -> FirstFailure | None:
         """Give a rank its own number, of which the coordinator may be ignorant: its host has but one."""
-        if first is None or not first.of_rank:
-            return first
+        if first is None:
+            return None
         there = [rank for rank, host in self._ranks.hosts.items() if host == first.host]
         known = there[0] if len(there) == 1 else first.rank
         return structs.replace(first, rank=self._numbers.get((first.host, first.rank), known))

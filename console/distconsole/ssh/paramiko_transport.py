@@ -189,7 +189,8 @@ class SshChannel:
             raise LinkLostError(f"the connection to {self._peer} ended") from None
         finally:
             self._drain_stderr()
-        if not data and not self._ended_by_itself():
+        said = self._channel.status_event.is_set() and self._channel.exit_status != -1
+        if not (data or self._channel.eof_received or said):  # the server did not end the stream
             raise LinkLostError(f"the connection to {self._peer} ended")
         return data
 
@@ -233,11 +234,6 @@ class SshChannel:
                 return
             self.stderr += data
             del self.stderr[:-STDERR_TAIL_BYTES]
-
-    def _ended_by_itself(self) -> bool:
-        """Return True if the server ended the stream, which a dying connection does not."""
-        said = self._channel.status_event.is_set() and self._channel.exit_status != -1
-        return bool(self._channel.eof_received or said)
 
 
 def _hand_shake(

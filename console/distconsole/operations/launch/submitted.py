@@ -203,6 +203,11 @@ def _refuse_before_submitting(request: Run) -> None:
             "--slurm chooses its nodes itself, or takes those of --hosts",
             "leave --hostfile and --cluster out",
         )
+    if request.may_lose_hosts:  # before the job waits in the queue
+        raise UsageError(
+            "--nnodes MIN:MAX does not work in a Slurm job, which ends with its first node",
+            "leave --nnodes out",
+        )
     words = words_of(request.slurm)
     for word in words:
         name = word.partition("=")[0] if word.startswith("--") else word[:2]

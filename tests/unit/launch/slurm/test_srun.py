@@ -44,8 +44,7 @@ JOB = Allocation("12")
 def test_a_running_job_says_what_it_has_of_each_node() -> None:
     job = read_job(RUNNING)
     assert (job.state, job.reason, job.nodes) == ("RUNNING", "", ("gpu01", "gpu02"))
-    assert job.cpus == {"gpu01": 5, "gpu02": 5}
-    assert job.gpus == {"gpu01": 4, "gpu02": 2}
+    assert (job.cpus, job.gpus) == ({"gpu01": 5, "gpu02": 5}, {"gpu01": 4, "gpu02": 2})
     assert (job.tasks_a_node, job.restarts) == (None, 2)
 
 
