@@ -70,9 +70,7 @@ def log_of(server: SshServer) -> str:
 
 @both_ways
 @pytest.mark.parametrize("jumps", [False, True], ids=["straight", "by a jump host"])
-def test_a_server_that_drops_connections_is_named_as_that_with_the_seconds(
-    make_server: MakeServer, way: str, jumps: bool
-) -> None:
+def test_a_server_that_drops_us_is_named(make_server: MakeServer, way: str, jumps: bool) -> None:
     server = make_server()
     with server_that_says(NOT_ALLOWED) as port:
         line = f"    Port {port}"
@@ -158,9 +156,7 @@ def test_an_agent_with_many_keys_costs_one_penalty(make_server: MakeServer, way:
 
 @real
 @both_ways
-def test_a_key_that_nobody_knows_costs_one_second_and_the_login_after_it_nothing(
-    make_server: MakeServer, way: str
-) -> None:
+def test_an_unknown_key_costs_a_second_once(make_server: MakeServer, way: str) -> None:
     server = make_server("LogLevel VERBOSE")
     line = server.known_hosts.read_text()
     server.known_hosts.write_text("")
@@ -209,9 +205,7 @@ def test_64_hosts_behind_one_jump_host_bring_no_penalty(make_server: MakeServer,
 
 @real
 @both_ways
-def test_a_jump_host_that_refuses_our_key_is_asked_by_64_hosts_and_adds_up_no_penalty(
-    make_server: MakeServer, way: str
-) -> None:
+def test_64_hosts_behind_one_refusal_add_no_penalty(make_server: MakeServer, way: str) -> None:
     hop, last = make_server("LogLevel VERBOSE"), make_server()
     (hop.folder / "authorized").write_text("")
     transport, hosts = behind_for_64(hop, last, way)
@@ -258,9 +252,7 @@ def by_ssh(make_server: MakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("words", [NOT_ALLOWED, TOO_MANY])
-def test_a_node_s_own_ssh_that_is_dropped_says_so(
-    server: SshServer, by_ssh: BySsh, words: str
-) -> None:
+def test_a_node_s_dropped_ssh_says_so(server: SshServer, by_ssh: BySsh, words: str) -> None:
     with server_that_says(words) as port:
         login = by_ssh(server.write_config(f"    Port {port}"))
     assert (login["error"], login["said"]) == ("dropped", f"its sshd says '{words}'")

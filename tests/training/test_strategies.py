@@ -127,9 +127,7 @@ def test_horovod_learns_what_one_process_learns_and_so_does_ddp_under_it(
 @pytest.mark.mpi
 @pytest.mark.torch_ranks
 @pytest.mark.horovod
-def test_mpirun_starts_both_and_nobody_says_where_to_meet(
-    starter: Starter, scripts: Path, alone: Learned
-) -> None:
+def test_mpirun_starts_both_and_they_meet(starter: Starter, scripts: Path, alone: Learned) -> None:
     mpirun = ("mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none")
     words = ("auto=ddp;horovod=horovod", json.dumps(settings()[:2]))
     said = starter.launched(mpirun, scripts / "training.py", 2, *words)
