@@ -51,11 +51,8 @@ def test_the_hook_stays_out_where_the_variable_says_so(
             assert each == NONE
 
 
-@pytest.mark.parametrize(
-    "page", ["reference/hook.md", "reference/configuration.md", "troubleshooting.md"]
-)
-def test_the_line_that_a_page_gives_keeps_the_hook_out(page: str) -> None:
-    text = Path(__file__).parents[2].joinpath("docs", page).read_text()
+def test_the_line_that_the_page_gives_keeps_the_hook_out() -> None:
+    text = Path(__file__).parents[2].joinpath("docs/reference/hook.md").read_text()
     (line,) = set(re.findall(r"`(--env DISTCONSOLE_HOOK=\S+)`", text))
     request = parse_line(f"run {line} train.py")
     assert request.env == (OFF,)
