@@ -246,7 +246,7 @@ def supervisor_lost(reason: str, left: Sequence[int], *, slurm: bool, outlived: 
     summary = f"{reason}; its processes have been killed"
     if left:
         summary += f", except {', '.join(map(str, left))}, which the kernel cannot end"
-    hint = "look for an out-of-memory kill there: dmesg -T | grep -i kill"
+    hint = "did that host restart, or run out of memory? uptime -s; dmesg -T | grep -i kill"
     if slurm:
         hint = "scontrol show job says more, and sacct where there is accounting"
     return (warn if outlived else fail)("run.supervisor_lost", summary, hint)

@@ -38,7 +38,7 @@ def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
     assert (note["check"], note["severity"]) == ("run.supervisor_lost", "fail")
     assert note["summary"].startswith("the run's supervisor on a is gone")
     below_slurm = supervisor_lost("", [], slurm=True, outlived=False)
-    assert (note["hint"][:10], below_slurm.hint[:8]) == ("look for a", "scontrol")
+    assert (note["hint"][:21], below_slurm.hint[:8]) == ("did that host restart", "scontrol")
     (verdict,) = run.entries("verdict")
     assert (end["kind"], end["state"], end["exit_code"]) == ("end", "failed", 1)
     assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
