@@ -66,6 +66,7 @@ NOT_ONE_JOB = {
     **dict.fromkeys(("-a", "--array"), "one run for each index, or a job file by --emit sbatch"),
     **dict.fromkeys(("-W", "--wait"), "leave it out: without --detach, run waits for the end"),
     "--test-only": "--dry-run prints what would be submitted",
+    "--wrap": "leave it out: the job runs run's own SCRIPT",
     ":": "salloc starts a heterogeneous job, and in it: distconsole run",
 }
 """Words of sbatch with which it submits no job, several, or returns only at the end; and the replacement."""
@@ -208,12 +209,11 @@ def _refuse_before_submitting(request: Run) -> None:
             "--nnodes MIN:MAX does not work in a Slurm job, which ends with its first node",
             "leave --nnodes out",
         )
-    words = words_of(request.slurm)
-    for word in words:
+    for word in words_of(request.slurm):
         name = word.partition("=")[0] if word.startswith("--") else word[:2]
         if name in NOT_ONE_JOB:
             raise UsageError(f"--slurm submits one job and follows it: {name}", NOT_ONE_JOB[name])
-    if request.detach and read_options(words).requeue:
+    if request.detach and read_options(words_of(request.slurm)).requeue:
         raise UsageError(
             "--slurm with --requeue needs the console when Slurm starts the job again, and --detach leaves",
             "leave one of them out; --emit sbatch writes a job that needs no console",

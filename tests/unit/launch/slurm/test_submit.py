@@ -156,12 +156,11 @@ def test_what_no_submitted_job_can_do_is_refused_before_it_is_submitted() -> Non
         ("-a0-3", "-a", "one run for each index"),
         ("-N2 -W", "-W", "leave it out"),
         ("-N2 --test-only", "--test-only", "--dry-run"),
+        ("-N2 --wrap=hostname", "--wrap", "SCRIPT"),
         ("-N1 : -N1", ":", "salloc"),
     ],
 )
-def test_options_that_submit_no_single_job_are_refused(
-    options: str, word: str, instead: str
-) -> None:
+def test_options_of_no_single_job_are_refused(options: str, word: str, instead: str) -> None:
     with pytest.raises(UsageError, match=f"follows it: {word}") as refused:
         shown(options, LauncherName.TORCH)
     assert instead in refused.value.hint
