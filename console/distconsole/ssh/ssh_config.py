@@ -309,9 +309,6 @@ class SshConfig:
 
     def _options(self, reading: _Pass) -> SshOptions:
         values, tokens = reading.values, self._tokens(reading)
-        port = values.get("port", "22")
-        if not (is_whole(port) and 0 < int(port) < 65536):
-            raise ConfigError(f"ssh_config: {port!r} is not a port, for {reading.alias}")
         paths = partial(self._path, tokens=tokens)
         given = [text for text in reading.lists.get("identityfile", []) if text.lower() != "none"]
         identities = given or [f"{self.home}/.ssh/{name}" for name in DEFAULT_IDENTITIES]
@@ -331,7 +328,7 @@ class SshConfig:
             alias=reading.alias,
             hostname=self._hostname(reading),
             user=tokens["%r"],
-            port=int(port),
+            port=int(tokens["%p"]),
             identity_files=tuple(dict.fromkeys(paths(text) for text in identities)),
             identities_given=bool(given),
             certificate_files=tuple(paths(t) for t in reading.lists.get("certificatefile", [])),
@@ -457,6 +454,8 @@ def _obtain(keyword: str, rest: str, reading: _Pass, here: ConfigPlace) -> None:
     words = _split_words(rest, here)
     if not words:
         raise ConfigError(f"{here.file}:{here.line}: {keyword} needs a value")
+    if keyword == "port" and not (is_whole(words[0]) and 0 < int(words[0]) < 65536):
+        raise ConfigError(f"{here.file}:{here.line}: {words[0]!r} is not a port")
     if keyword in _LISTED:
         known = reading.lists.setdefault(keyword, [])
         known.extend(word for word in words[:1] if word not in known)

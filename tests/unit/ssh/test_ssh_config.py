@@ -147,7 +147,7 @@ def test_the_agent_is_the_environment_s_unless_said_otherwise(tmp_path: Path) ->
     [
         ("Host a\n= x\n", ":2:"),
         ('Host a\n HostName "x\n', ":2:"),
-        ("Host a\n Port many\n", "'many'"),
+        ("Host a\n Port many\n", ":2: 'many'"),
         ("Match host\n", ":1:"),
         ("Include config\n", "nest deeper"),
     ],
