@@ -200,10 +200,13 @@ KexAlgorithms -sntrup*,mlkem*
         return len(psutil.Process(self._process.pid).children())
 
     def freeze_sessions(self) -> None:
-        """Stop the sessions: their connections stand, and nobody answers on them."""
-        for child in psutil.Process(self._process.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                child.suspend()
+        """Stop the sessions, and those that they start meanwhile: connections stand, and nobody answers on them."""
+        frozen: set[psutil.Process] = set()
+        while begun := {*psutil.Process(self._process.pid).children(recursive=True)} - frozen:
+            for child in begun:
+                with suppress(psutil.Error):
+                    child.suspend()
+            frozen |= begun
 
     def stop(self) -> None:
         """End the server and what was started through it."""

@@ -87,9 +87,7 @@ BECOME = {
 @pytest.mark.parametrize(
     ("case", "way"), [*((case, "paramiko") for case in BECOME), ("exec zsh", "openssh")]
 )
-def test_a_shell_that_becomes_another_is_known_with_file_and_line(
-    server: SshServer, home: Accounts, case: str, way: str
-) -> None:
+def test_a_shell_s_exec_is_named(server: SshServer, home: Accounts, case: str, way: str) -> None:
     user, file, text, line, shell = BECOME[case]
     home.put(user, {".bashrc": ". HOME/.bash_aliases\n", file: text})
     error = failure(server, user, way)
