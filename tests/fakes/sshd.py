@@ -200,7 +200,7 @@ KexAlgorithms -sntrup*,mlkem*
         return len(psutil.Process(self._process.pid).children())
 
     def freeze_sessions(self) -> None:
-        """Stop the sessions, and those that they start meanwhile: connections stand, and nobody answers on them."""
+        """Stop the sessions, also those that begin meanwhile: their connections stay open, and nothing answers."""
         frozen: set[psutil.Process] = set()
         while begun := {*psutil.Process(self._process.pid).children(recursive=True)} - frozen:
             for child in begun:

@@ -9,7 +9,7 @@ from distconsole.text.show import show_for
 
 
 def print_events(request: Request, *events: Event) -> tuple[str, str]:
-    """Return what the events in answer to a request are on stdout and stderr, which are no terminals."""
+    """Return what a request's events print to stdout and to stderr, neither of which is a terminal."""
     out, err = io.StringIO(), io.StringIO()
     show = show_for(request, Streams(out, err))
     for event in events:

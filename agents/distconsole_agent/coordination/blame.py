@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -195,7 +196,7 @@ def first_failure(evidence: Evidence) -> Failure | None:
         if ENDED_BEFORE in failure.traceback or "failed to pass monitoredBarrier" in failure.error
     )
     own = (each for each in in_order if str(each.rank) in _CHECKPOINT.findall(each.traceback))
-    return next(own, next(causes, next(disagreements, next(knowing, in_order[0]))))
+    return next(chain(own, causes, disagreements, knowing, in_order))
 
 
 def is_consequence(error: str, traceback: str) -> bool:

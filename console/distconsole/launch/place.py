@@ -84,7 +84,10 @@ def make_plan(launch: PreparedLaunch, run: RunId, folder: str) -> Plan:
         launch.allocation,
     )
     choice, hosts = launch.decide(), launch.cluster.hosts
-    _refuse_request(launch)
+    if allocation is not None and request.may_lose_hosts:
+        raise PlanError(*elastic_in_job(request.nnodes))
+    if not hosts:
+        raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
     endpoints, address_notes = choose_addresses(hosts, facts, request.nic)
     if not choice.one_a_node:
         slots, notes = _count_slots(launch, choice)
@@ -121,14 +124,10 @@ def make_plan(launch: PreparedLaunch, run: RunId, folder: str) -> Plan:
     return replace(plan, notes=(*launch.notes, *address_notes, *notes, *_note_plan(plan)))
 
 
-def _refuse_request(launch: PreparedLaunch) -> None:
-    if launch.allocation is not None and launch.request.may_lose_hosts:
-        raise PlanError(
-            f"--nnodes {launch.request.nnodes} does not work in a Slurm job, which ends with its first node",
-            "leave --nnodes out",
-        )
-    if not launch.cluster.hosts:
-        raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
+def elastic_in_job(nnodes: str | None) -> tuple[str, str]:
+    """Return why a range of hosts is refused in a Slurm job, and what to do."""
+    said = f"--nnodes {nnodes} does not work in a Slurm job, which ends with its first node"
+    return said, "leave --nnodes out"
 
 
 def _refuse_engines(launch: PreparedLaunch, choice: Choice, nodes: tuple[NodePlan, ...]) -> None:

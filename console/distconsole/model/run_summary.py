@@ -43,11 +43,10 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def short_blame(self) -> str:
         """The same if it is clear that a rank or node failed: in a list, or after an exit code."""
-        if self.of_rank:
-            return f"rank {self.rank} on {self.host}: {self.error}"
-        return (
-            f"{self.host}: {self.error}" if self.error.startswith(LAUNCHER_ENDED) else self.error
-        )
+        place = f"rank {self.rank} on {self.host}: " if self.of_rank else ""
+        if self.error.startswith(LAUNCHER_ENDED):
+            place = f"{self.host}: "
+        return place + self.error
 
 
 class NoticedFinding(msgspec.Struct, frozen=True, kw_only=True):

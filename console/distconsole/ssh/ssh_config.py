@@ -304,7 +304,7 @@ class SshConfig:
         for name in re.findall(r"\$\{(\w+)\}", text):
             if tokens and name not in self.environ:
                 raise ConfigError(f"ssh_config: {text}: {name} is not set", f"export {name}=…")
-            text = text.replace(f"${{{name}}}", self.environ.get(name, ""))
+        text = re.sub(r"\$\{(\w+)\}", lambda found: self.environ.get(found[1], ""), text)
         return _expand(text, tokens) if tokens else text
 
     def _options(self, reading: _Pass) -> SshOptions:

@@ -52,9 +52,11 @@ def alike(lines: Iterable[LogLine], *, fold: bool) -> list[Bar]:
     for line in sorted(
         lines, key=lambda each: (-1 if each.rank is UNSET else each.rank, each.host, each.stream)
     ):
-        far = NUMBER.sub(PLACEHOLDER, line.line[:400]) if fold else ""
-        shape = _DRAWN.sub("", _UNKNOWN.sub("", far)) if fold else id(line)
-        groups.setdefault((line.stream, shape), []).append(line)
+        key: object = id(line)
+        if fold:  # what bars have in common that are differently far
+            text = NUMBER.sub(PLACEHOLDER, line.line[:400])
+            key = line.stream, _DRAWN.sub("", _UNKNOWN.sub("", text))
+        groups.setdefault(key, []).append(line)
     return [_bar(group) for group in groups.values()]
 
 

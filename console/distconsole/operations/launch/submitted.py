@@ -21,7 +21,7 @@ from distconsole.config.load import load_config
 from distconsole.config.ranges import RangeError
 from distconsole.errors import ConsoleError, UnavailableError, UsageError
 from distconsole.launch.choose import command_lines
-from distconsole.launch.place import PreparedLaunch
+from distconsole.launch.place import PreparedLaunch, elastic_in_job
 from distconsole.launch.plan import SHOWN_RUN_DIR, NodeFacts, Plan, new_run_id
 from distconsole.launch.planner import plan_launch, read_launch
 from distconsole.launch.script import refuse_our_flags
@@ -205,15 +205,13 @@ def _refuse_before_submitting(request: Run) -> None:
             "leave --hostfile and --cluster out",
         )
     if request.may_lose_hosts:  # before the job waits in the queue
-        raise UsageError(
-            "--nnodes MIN:MAX does not work in a Slurm job, which ends with its first node",
-            "leave --nnodes out",
-        )
-    for word in words_of(request.slurm):
+        raise UsageError(*elastic_in_job(request.nnodes))
+    words = words_of(request.slurm)
+    for word in words:
         name = word.partition("=")[0] if word.startswith("--") else word[:2]
         if name in NOT_ONE_JOB:
             raise UsageError(f"--slurm submits one job and follows it: {name}", NOT_ONE_JOB[name])
-    if request.detach and read_options(words_of(request.slurm)).requeue:
+    if request.detach and read_options(words).requeue:
         raise UsageError(
             "--slurm with --requeue needs the console when Slurm starts the job again, and --detach leaves",
             "leave one of them out; --emit sbatch writes a job that needs no console",
