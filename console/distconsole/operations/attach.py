@@ -141,19 +141,17 @@ def ask_late(
 
 
 def find_record(
-    wanted: str, where: Where, sessions: SessionSource, store: RunStore
+    wanted: str, where: Where, sessions: SessionSource, store: RunStore, *, unended: bool = False
 ) -> RunRecord | None:
     """Return a run's record, None if only hosts know it; raises RunNotFoundError without any."""
     try:
-        run = store.resolve(wanted)
+        return store.record(store.resolve(wanted, unended=unended))
     except RunNotFoundError as error:
         if where == Where() and not at_hand(sessions):
             near = meant(wanted, store.words())
             hint = f"{near or error.hint + '; '}--hosts … finds a run that was started elsewhere"
             raise RunNotFoundError(error.message, hint) from None
         return None
-    with store.open(run) as run_file:
-        return run_file.record()
 
 
 @contextmanager

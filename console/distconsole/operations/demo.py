@@ -161,8 +161,7 @@ def _exit_code(timeline: RunTimeline, request: Demo, control: Control) -> int:
 
 
 def _conclusion(timeline: RunTimeline, store: RunStore) -> Iterator[Event]:
-    with store.open(store.resolve(timeline.run)) as run_file:
-        summary = summarise(run_file.record(), timeline)
+    summary = summarise(store.record(store.resolve(timeline.run)), timeline)
     yield RunShown(summary=summary)
     accuracy = summary.metrics.get("test_accuracy")
     if accuracy is None or timeline.end is None or timeline.end.exit_code != 0:

@@ -25,7 +25,7 @@ def stop(
     The run's own end is narration: this verb succeeded, whatever the run's exit code. Raises
     RunNotFoundError for an unknown run; UnreachableError if no host of it takes the request.
     """
-    record = find_record(request.run, request.where, sessions, store)
+    record = find_record(request.run, request.where, sessions, store, unended=True)
     end = stored_end(record) if record is not None else None
     if record is not None and end is not None:
         yield Narration(text=f"{record.run} is over: {end.state}, exit code {end.exit_code}")

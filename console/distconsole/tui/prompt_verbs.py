@@ -365,14 +365,13 @@ def overwriting(paths: Sequence[str], now: float) -> Danger | None:
 def _assess_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | None]:
     store = RunStore(runs_dir())
     try:
-        run = store.resolve(request.run)
+        run = store.resolve(request.run, unended=True)
     except RunNotFoundError:
         if any(record.run.startswith(request.run) for record in store.runs()):
             raise  # it may be several
         where = "this machine does not know it; the hosts are asked"
         return request, Danger(f"Stop {request.run}?", (where, _means(request)), "stop it")
-    with store.open(run) as run_file:
-        record = run_file.record()
+    record = store.record(run)
     request = replace(request, run=run)
     if stored_end(record) is not None:
         return request, None

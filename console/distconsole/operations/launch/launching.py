@@ -272,8 +272,7 @@ def rerun(
     ``--sync`` brings the code of that run. Raises RunNotFoundError if there is no
     such run, or it was not started from here; ConsoleError as ``run``.
     """
-    with store.open(store.resolve(request.run)) as run_file:
-        record = run_file.record()
+    record = store.record(store.resolve(request.run))
     if not record.request:
         raise RunNotFoundError(
             f"{record.run} was not started from here, so how to start it is not known",

@@ -43,9 +43,7 @@ def compare_runs(request: Compare, sessions: SessionSource, store: RunStore) -> 
     read = []
     for place, run in enumerate(runs):
         yield Narration(text=f"reading {LETTERS[place]}, {run}")
-        with store.open(run) as run_file:
-            record = run_file.record()
-        state = ""
+        record, state = store.record(run), ""
         if not record.end:
             state = yield from fetch_news(record, Where(), sessions, store)
         with store.open(run) as run_file:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from itertools import chain, islice
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -97,8 +98,9 @@ def _lines(request: Export) -> Lines:
 
 
 def _yield_text(events: Iterator[Event], lines: Lines) -> Iterator[Event]:
+    first = list(islice(events, 1))  # a run that is not there is an error before any line
     yield from (TextMade(text=line) for line in lines.beginning())
-    for event in events:
+    for event in chain(first, events):
         if isinstance(event, RunEvent):
             yield from (TextMade(text=line) for line in lines.of(event))
         else:

@@ -47,10 +47,8 @@ def _choices(verb: str, known: list[tuple[float, str, RunId]], store: RunStore) 
     """Return lines that name a run each: for ``stop`` those without an end."""
     lines = []
     for started, _, run in known[:MAX_OPENED]:
-        if verb == "stop":
-            with store.open(run) as run_file:
-                if run_file.record().end:
-                    continue
+        if verb == "stop" and store.record(run).end:
+            continue
         ago = age_text(max(0.0, time.time() - started))
         lines.append(f"distconsole {verb} {run}  (started {ago} ago)")
     none = "every run that was started from here is over" if known else "there is none yet"

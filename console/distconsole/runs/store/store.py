@@ -6,6 +6,7 @@ import contextlib
 import re
 import sqlite3
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -57,6 +58,10 @@ class RunStore:
         except (sqlite3.Error, OSError) as error:
             raise _disk_error(path, error) from None
 
+    def record(self, run: RunId) -> RunRecord:
+        with self.open(run) as run_file:
+            return run_file.record()
+
     def remove(self, run: RunId) -> None:
         """Remove a run's file; one that is not there is no error."""
         path = self._path(run)
@@ -91,10 +96,10 @@ class RunStore:
                     found.append((record.started, record.name, record.run))
         return found
 
-    def resolve(self, wanted: str) -> RunId:
+    def resolve(self, wanted: str, *, unended: bool = False) -> RunId:
         """Return the run that ``wanted`` means: an id, a unique prefix, a name (the newest of that name), or ``last``.
 
-        Raises RunNotFoundError if there is none, or a prefix fits several.
+        With ``unended``, a name means its newest run without an end, if there is one. Raises RunNotFoundError if there is none, or a prefix fits several.
         """
         ids = [path.stem for path in self._files()]
         if wanted in ids:
@@ -109,7 +114,11 @@ class RunStore:
             if not known:
                 raise RunNotFoundError("there are no runs yet", "distconsole run SCRIPT makes one")
             return known[0][2]
-        found = choose_run(wanted, ids, ((name, run) for _, name, run in known))
+        named = [(name, run) for _, name, run in known if name == wanted]
+        if unended:
+            going_on = (each for each in named if not self.record(RunId(each[1])).end)
+            named = [*islice(going_on, 1), *named]
+        found = choose_run(wanted, ids, named)
         if found is None:
             raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
         return RunId(found)

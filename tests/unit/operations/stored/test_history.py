@@ -255,6 +255,8 @@ def test_an_export_as_csv_is_one_number_a_row(stored: RunStore) -> None:
     assert ["102.0", "window", "a", "0", "", "19", "step_ms_mean", "50.0"] in rows
     assert all(len(row) == 8 for row in rows)
     assert not any("forward_ms" in row for row in rows)
+    with pytest.raises(RunNotFoundError):
+        next(iter(perform(ask.Export("nothing", ask.ExportFormat.CSV), no_session)))
 
 
 def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_path: Path) -> None:

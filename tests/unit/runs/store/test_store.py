@@ -190,6 +190,11 @@ def test_a_run_is_found_by_id_prefix_name_and_as_the_last(tmp_path: Path) -> Non
         "y": "alpha-2",
         "last": "alpha-2",
     }
+    for ended, of_name in (("alpha-2", "beta-1"), ("beta-1", "alpha-2")):
+        with store.open(RunId(ended)) as run_file:
+            run_file.write_end(b"ended")
+        assert store.resolve("y", unended=True) == of_name
+        assert store.resolve("last", unended=True) == "alpha-2"
     assert [each.run for each in store.runs()] == ["alpha-2", "beta-1", "alpha-1"]
 
 
