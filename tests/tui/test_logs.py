@@ -257,11 +257,12 @@ async def test_whatever_is_printed_is_shown_and_does_no_harm(size: tuple[int, in
 
 async def test_a_line_is_copied_as_plain_text() -> None:
     app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_screen(app, stage):
         await stage.typed("view logs")
         await stage.typed("filter 1 loss")
-        await pilot.press("up", "y")
+        await stage.pressed("up", "y")
         assert app.clipboard == "rank 1 loss 0.11"
+        assert "copied: rank 1 loss 0.11" in screen_text(app)
 
 
 async def test_a_million_lines_later_the_first_ones_are_read_back() -> None:

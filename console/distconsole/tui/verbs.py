@@ -377,6 +377,8 @@ class CommandDispatcher:
                 logs.tail.focus()
         else:
             logs.do(words[0] if words else "", " ".join(words[1:]))
+            if words == ["copy"]:
+                self._say(f"copied: {logs.app.clipboard}")
 
     def typing(self, line: str) -> None:
         """Search while the words are typed; stop once the line is given up."""
