@@ -166,17 +166,16 @@ def _refusal() -> UnavailableError:
 
 
 def _resource(timeline: RunTimeline) -> Resource:
-    known = {"distconsole.run.id": timeline.run, "distconsole.run.name": timeline.name}
+    about = {
+        "service.name": os.environ.get("OTEL_SERVICE_NAME", "distconsole"),
+        "service.version": SCOPE.version or "",
+        "service.instance.id": timeline.run,
+        "distconsole.run.id": timeline.run,
+        "distconsole.run.name": timeline.name,
+    }
     if timeline.plan is not None:
-        known["distconsole.launcher"] = timeline.plan.launcher
-    return Resource.create(
-        {
-            "service.name": os.environ.get("OTEL_SERVICE_NAME", "distconsole"),
-            "service.version": SCOPE.version or "",
-            "service.instance.id": timeline.run,
-            **known,
-        }
-    )
+        about["distconsole.launcher"] = timeline.plan.launcher
+    return Resource.create(about)
 
 
 def _metrics(points: list[Point]) -> list[export.Metric]:
@@ -193,11 +192,11 @@ def otel_name(gauge: str) -> tuple[str, str]:
     if gauge in NAMES:
         return NAMES[gauge], ""
     product, of, what = gauge.split("_", 2)
-    name, unit = f"{product}.{of}.{what}", ""
+    name = f"{product}.{of}.{what}"
     for ending, (there, its_unit) in UNITS.items():
         if gauge.endswith(ending):
             return name[: -len(ending)] + there, its_unit
-    return name, unit
+    return name, ""
 
 
 def _record(event: RunEvents) -> LogRecord | None:

@@ -47,7 +47,12 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
 
     Raises UnavailableError if what ``--torch`` needs is not installed beside the console.
     """
-    _require(request)
+    missing = _find_missing() if request.torch else ()
+    if missing:
+        raise UnavailableError(
+            f"demo --torch needs {', '.join(missing)}, not installed beside the console",
+            "pip install 'distconsole[training]'; distconsole demo needs none of it",
+        )
     steps = _Steps((CHECK, DIGITS) if request.torch else (CHECK, TRAINING, SLOW, FAILURE))
     timeline = RunTimeline()
     with ExitStack() as stack:
@@ -82,15 +87,6 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
     yield DemoEnded(
         run=run, exit_code=_exit_code(timeline, request, control), torch_lacks=_find_missing()
     )
-
-
-def _require(request: Demo) -> None:
-    missing = _find_missing() if request.torch else ()
-    if missing:
-        raise UnavailableError(
-            f"demo --torch needs {', '.join(missing)}, not installed beside the console",
-            "pip install 'distconsole[training]'; distconsole demo needs none of it",
-        )
 
 
 def _find_missing() -> tuple[str, ...]:
