@@ -38,9 +38,6 @@ class Outcome(NamedTuple):
     said: str
 
 
-Outcomes = dict[str, Outcome]
-
-
 def main() -> int:
     asked = _options().parse_args()
     place = Path(asked.folder).absolute()

@@ -12,6 +12,7 @@ import pytest
 
 from fakes.sshd import end_processes_of
 from suite.pages import REPOSITORY, shown_commands
+from suite.programs import run_to_end
 
 TEXT = (REPOSITORY / "docs" / "contributing.md").read_text()
 DIFFS = {path.stem: path for path in (REPOSITORY / "docs" / "changes").glob("*.diff")}
@@ -44,9 +45,12 @@ def test_there_are_four_examples() -> None:
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_an_example_touches_few_files(name: str) -> None:
-    files = re.findall(r"^\+\+\+ b/(\S+)$", DIFFS[name].read_text(), flags=re.MULTILINE)
-    assert 0 < len(files) <= MAX_FILES
+def test_an_example_touches_few_files_and_git_reads_all_its_lines(name: str) -> None:
+    """git leaves out what stands behind the number of lines in a hunk's header."""
+    counts = run_to_end(["git", "apply", "--numstat", DIFFS[name]]).stdout.splitlines()
+    added = re.findall(r"^\+(?!\+\+ )", DIFFS[name].read_text(), flags=re.MULTILINE)
+    assert 0 < len(counts) <= MAX_FILES
+    assert sum(int(each.split()[0]) for each in counts) == len(added)
 
 
 @pytest.mark.parametrize("name", SECTIONS)

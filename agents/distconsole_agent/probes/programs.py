@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,11 +49,10 @@ def run_program(
     *,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
-    stop: threading.Event | None = None,
     last: bytes = b"",
     stdin: int = subprocess.DEVNULL,
 ) -> Ended:
-    """Run ``argv``, after ``setup`` in a shell, and return its output; after ``seconds``, or ``stop``, all of it is dead.
+    """Run ``argv``, after ``setup`` in a shell, and return its output; after ``seconds`` all of it is dead.
 
     After ``last``, with which its output ends, it is not waited for: a filesystem that hangs may
     hold up its end. Without ``env`` it has the asking session's environment. Output beyond
@@ -83,7 +81,7 @@ def run_program(
             os.close(descriptor)
     with process:
         try:
-            chunks, in_time = _read(process, began + seconds, stop, last)
+            chunks, in_time = _read(process, began + seconds, last)
             said_all = bool(last) and _ends_with(chunks[0], last)
             if in_time and not said_all:
                 in_time = _ends_in_time(process.pid, began + seconds)
@@ -95,9 +93,9 @@ def run_program(
 
 
 def _read(
-    process: subprocess.Popen[bytes], due: float, stop: threading.Event | None, last: bytes
+    process: subprocess.Popen[bytes], due: float, last: bytes
 ) -> tuple[list[list[bytes]], bool]:
-    """Collect both streams until they end, or ``last`` comes, or the program ends (True); False: it shall end."""
+    """Collect both streams until they end, or ``last`` comes, or the program ends (True); False: the time is over."""
     chunks: list[list[bytes]] = [[], []]
     room = [MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES]
     over = False
@@ -107,7 +105,7 @@ def _read(
             selector.register(stream, selectors.EVENT_READ, index)
         while selector.get_map():
             left = due - time.monotonic()
-            if left <= 0 or (stop is not None and stop.is_set()):
+            if left <= 0:
                 return chunks, False
             ready = selector.select(0 if over else min(left, QUIET_SECONDS))
             if not ready:

@@ -8,7 +8,6 @@ import os
 import pkgutil
 import re
 import sys
-import threading
 import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -103,7 +102,6 @@ def ask_script(
     seconds: float,
     interpreter: Interpreter = OWN,
     *,
-    stop: threading.Event | None = None,
     share: float = SHARE,
     fds: tuple[int, ...] = (),
 ) -> ProgramAnswer:
@@ -113,7 +111,7 @@ def ask_script(
         name: Its module.
         job: The arguments of its ``main``, beside the seconds. They are in no command line, which
             every user may read.
-        seconds: After this long it is killed, as once ``stop`` is set.
+        seconds: After this long it is killed.
         share: Of the seconds, for its own work.
         fds: Descriptors that it inherits.
 
@@ -122,7 +120,7 @@ def ask_script(
     """
     call = f"\nmain({seconds * share!r}, **{dict(job)!a})\n"
     source = script_source(f"probes.standalone.{name}") + call
-    ended = run_script(source, seconds, interpreter, stop=stop, last=LAST.encode(), fds=fds)
+    ended = run_script(source, seconds, interpreter, last=LAST.encode(), fds=fds)
     return ProgramAnswer(_read_parts(ended.out), ended)
 
 
@@ -145,7 +143,6 @@ def run_script(
     seconds: float,
     interpreter: Interpreter = OWN,
     *,
-    stop: threading.Event | None = None,
     last: bytes = b"",
     fds: tuple[int, ...] = (),
 ) -> Ended:
@@ -158,12 +155,12 @@ def run_script(
     if enter:
         inside = Inside("probe", (python, *flags, "-"), env or {}, (), "/")
         text = f"{script_text('', inside).rstrip()} <<'{_END}'\n{source}\n{_END}\n"
-        return run_inside(text, seconds, enter, setup, stop=stop, last=last)
+        return run_inside(text, seconds, enter, setup, last=last)
     descriptor = memory_file("distconsole-probe", source.encode())
     try:
         argv = (python, *flags, f"/dev/fd/{descriptor}")
         fds = (descriptor, *fds)
-        return run_program(argv, seconds, setup, env=env, pass_fds=fds, stop=stop, last=last)
+        return run_program(argv, seconds, setup, env=env, pass_fds=fds, last=last)
     except OSError as error:
         raise probe_failure(f"{python} cannot be started: {error.strerror or error}") from None
     finally:

@@ -60,8 +60,8 @@ class Shim:
     def __init__(self, loop: Loop, run_dir: str, spec: RunSpec) -> None:
         self._loop = loop
         self._run_dir = run_dir
-        self._first_spec = self._spec = spec
-        self._rank_spec = spec
+        self._first_spec = self._spec = spec  # the first attempt's, and this one's
+        self._rank_spec = spec  # by which ends are judged: an engine such as mpirun changes it
         self._master_port: int | None = None
         self._state = "prepared"
         self._log = RunLog(loop, run_dir)

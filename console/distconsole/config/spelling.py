@@ -21,7 +21,7 @@ def suggest(word: str, known: Iterable[str], otherwise: str = "", *, quote: str 
 
 
 def nearest_script(name: str, files: Iterable[str]) -> str:
-    """Return the one of ``files`` that ``name`` means, or has in front of its arguments; empty if none does."""
+    """Return the one of ``files`` that ``name``, which may have arguments behind it, means; empty if none is like it."""
     others = {each for each in files if each.isprintable()} - {name}
     first = name.partition(" ")[0]
     return first if first in others else nearest(name, sorted(others)) or ""

@@ -60,7 +60,12 @@ Point = tuple[str, str, export.NumberDataPoint]
 
 
 class OtlpRun:
-    """Args: interval_seconds: between two sendings of the gauges; clock: UNIX seconds, None unless the run goes on."""
+    """Sends a run's events to a collector.
+
+    Args:
+        interval_seconds: Between two sendings of the gauges.
+        clock: Gives UNIX seconds; None unless the run goes on.
+    """
 
     def __init__(self, interval_seconds: float, clock: Callable[[], float] | None = None) -> None:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
@@ -73,12 +78,13 @@ class OtlpRun:
         self._unsent: list[list[Point]] = []
         self._logs_due = LOGS_A_REQUEST
         self._left_out = 0
-        self._told = self._points = self._lines = 0.0
+        self._sent_t = 0.0
+        self._sent_points = self._sent_lines = 0
 
     def take(self, event: RunEvents) -> None:
         """Take an event; raises UnavailableError if it is time to send, and the collector does not take it."""
         if self._resource is None:
-            self._told = event.t
+            self._sent_t = event.t
         if not isinstance(event, LogLine):
             self._timeline.apply(event)
         if self._resource is None:
@@ -86,7 +92,7 @@ class OtlpRun:
         record = _record(event)
         if record is not None:
             self._records.append(ReadableLogRecord(record, self._resource, SCOPE))
-        if event.t - self._told >= self._every:
+        if event.t - self._sent_t >= self._every:
             self._send_gauges(event.t)
         surplus = max(0, len(self._records) - MAX_UNSENT_LOGS)
         self._left_out += surplus
@@ -95,8 +101,8 @@ class OtlpRun:
             self._send_logs()
 
     def flush(self) -> None:
-        now = self._clock() if self._clock is not None else self._told
-        if now - self._told >= self._every and self._resource is not None:
+        now = self._clock() if self._clock is not None else self._sent_t
+        if now - self._sent_t >= self._every and self._resource is not None:
             self._send_gauges(now)
         self._send_logs()
 
@@ -111,15 +117,15 @@ class OtlpRun:
             raise UnavailableError(
                 f"{count_text(self._left_out, 'log record or page of gauges', 'log records and pages of gauges')} left out"
             )
-        values, lines = count_text(int(self._points), "value"), int(self._lines)
-        return f"{values} and {count_text(lines, 'log record')} sent to the collector"
+        values = count_text(self._sent_points, "value")
+        return f"{values} and {count_text(self._sent_lines, 'log record')} sent to the collector"
 
     def abandon(self) -> None:
         self._metrics.shutdown()
         self._logs.shutdown()
 
     def _send_gauges(self, t: float) -> None:
-        self._told = t
+        self._sent_t = t
         page = run_page(self._timeline, t)
         points = []
         for gauge, (meaning, values) in page.families.items():
@@ -138,7 +144,7 @@ class OtlpRun:
             if self._metrics.export(data) is not export.MetricExportResult.SUCCESS:
                 raise _refusal()
             del self._unsent[0][: len(points)]
-            self._points += len(points)
+            self._sent_points += len(points)
             if not self._unsent[0]:
                 del self._unsent[0]
 
@@ -148,7 +154,7 @@ class OtlpRun:
             if self._logs.export(records) is not LogRecordExportResult.SUCCESS:
                 raise _refusal()
             del self._records[: len(records)]
-            self._lines += len(records)
+            self._sent_lines += len(records)
         self._logs_due = LOGS_A_REQUEST
 
 
@@ -160,17 +166,16 @@ def _refusal() -> UnavailableError:
 
 
 def _resource(timeline: RunTimeline) -> Resource:
-    known = {"distconsole.run.id": timeline.run, "distconsole.run.name": timeline.name}
+    about = {
+        "service.name": os.environ.get("OTEL_SERVICE_NAME", "distconsole"),
+        "service.version": SCOPE.version or "",
+        "service.instance.id": timeline.run,
+        "distconsole.run.id": timeline.run,
+        "distconsole.run.name": timeline.name,
+    }
     if timeline.plan is not None:
-        known["distconsole.launcher"] = timeline.plan.launcher
-    return Resource.create(
-        {
-            "service.name": os.environ.get("OTEL_SERVICE_NAME", "distconsole"),
-            "service.version": SCOPE.version or "",
-            "service.instance.id": timeline.run,
-            **known,
-        }
-    )
+        about["distconsole.launcher"] = timeline.plan.launcher
+    return Resource.create(about)
 
 
 def _metrics(points: list[Point]) -> list[export.Metric]:
@@ -187,11 +192,11 @@ def otel_name(gauge: str) -> tuple[str, str]:
     if gauge in NAMES:
         return NAMES[gauge], ""
     product, of, what = gauge.split("_", 2)
-    name, unit = f"{product}.{of}.{what}", ""
+    name = f"{product}.{of}.{what}"
     for ending, (there, its_unit) in UNITS.items():
         if gauge.endswith(ending):
             return name[: -len(ending)] + there, its_unit
-    return name, unit
+    return name, ""
 
 
 def _record(event: RunEvents) -> LogRecord | None:

@@ -130,7 +130,7 @@ class VerbCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_options(self.get_params(ctx), ctx, formatter)
-        write_end(PROGRAM, self.examples, formatter, of_run=self.of_run)
+        write_end(self.examples, formatter, of_run=self.of_run)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return what ``incomplete`` may become; names that are understood, and not ours, are left out."""
@@ -191,13 +191,11 @@ def write_verbs(commands: Mapping[str, click.Command], to: click.HelpFormatter) 
     _write_tables({each.value.capitalize(): rows[each] for each in Group}, to)
 
 
-def write_end(
-    program: str, examples: Sequence[str], to: click.HelpFormatter, *, of_run: bool
-) -> None:
+def write_end(examples: Sequence[str], to: click.HelpFormatter, *, of_run: bool) -> None:
     if examples:
         with to.section("Examples"):
             for line in examples:
-                to.write(f"  {program} {line}\n")
+                to.write(f"  {PROGRAM} {line}\n")
     codes = (*EXIT_CODES, OF_A_RUN) if of_run else EXIT_CODES
     _write_tables({"Exit codes": list(codes)}, to)
 

@@ -286,7 +286,7 @@ class _Root(click.Group):
         asking.write_verbs(self.commands, formatter)
         asking.write_options(self.get_params(ctx), ctx, formatter)
         examples = (*table.VERBS[ask.Check].examples[:1], *table.VERBS[ask.Run].examples[:1])
-        asking.write_end(asking.PROGRAM, examples, formatter, of_run=True)
+        asking.write_end(examples, formatter, of_run=True)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

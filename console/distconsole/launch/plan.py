@@ -60,6 +60,7 @@ FOREIGN_LAUNCHERS = (
 """Removed from every rank's environment: a console started below torchrun would pass them on, and
 ``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
 
+THREADS = "OMP_NUM_THREADS"
 VERIFY = "DISTCONSOLE_VERIFY"
 """Number of steps between two self-checks of a rank (``distconsole_training.records``)."""
 HOOK = "DISTCONSOLE_HOOK"
@@ -367,7 +368,7 @@ def network_env(node: NodePlan) -> dict[str, str]:
 
 def threads_env(node: NodePlan) -> dict[str, str]:
     """Return the number of threads of each rank: the machine's processors over its ranks."""
-    return {"OMP_NUM_THREADS": str(max(1, node.facts.cpus // max(1, node.neighbours)))}
+    return {THREADS: str(max(1, node.facts.cpus // max(1, node.neighbours)))}
 
 
 def asked_env(request: Run) -> dict[str, str]:

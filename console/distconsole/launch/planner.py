@@ -17,7 +17,7 @@ from distconsole.errors import ConfigError, PlanError, UsageError
 from distconsole.launch.choose import decide
 from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.place import PreparedLaunch, make_plan
-from distconsole.launch.plan import HOOK, NodeFacts, Plan, new_run_id
+from distconsole.launch.plan import HOOK, THREADS, NodeFacts, Plan, new_run_id
 from distconsole.launch.script import (
     find_traits,
     refuse_missing_script,
@@ -139,7 +139,10 @@ def collect_facts(
     """
     links = [session.link(host.name) for host in cluster.hosts]
     refuse_one_machine(links)
-    facts = {link.host.name: _facts_of(link, visible_gpus(launch.env)) for link in links}
+    facts = {link.host.name: _facts_of(link, launch.env) for link in links}
+    if THREADS in os.environ and all(host.local for host in cluster.hosts):
+        # torchrun, too, keeps the shell's number.
+        launch = replace(launch, env={THREADS: os.environ[THREADS], **launch.env})
     pairs = zip(cluster.hosts, links, strict=True)
     pythons = (replace(host, python=link.interpreter(host.python)) for host, link in pairs)
     cluster = replace(cluster, hosts=tuple(pythons))
@@ -320,9 +323,10 @@ def refuse_one_machine(links: Sequence[NodeLink]) -> None:
             )
 
 
-def visible_gpus(env: Mapping[str, str]) -> int | None:
-    """Return the number of GPUs that the user's variables leave to the ranks of a host; None without such a variable."""
-    told = [env[name] for name in VISIBLE if name in env]
+def visible_gpus(host: Host, env: Mapping[str, str]) -> int | None:
+    """Return how many GPUs ``env``, and on this machine the shell's variables, leave to ranks; None without one of them."""
+    given = {**os.environ, **env} if host.local else env
+    told = [given[name] for name in VISIBLE if name in given]
     # CUDA stops reading at the first word that is empty or below 0.
     counts = [
         sum(1 for _ in takewhile(lambda word: word.strip()[:1] not in ("", "-"), value.split(",")))
@@ -331,8 +335,8 @@ def visible_gpus(env: Mapping[str, str]) -> int | None:
     return min(counts, default=None)
 
 
-def _facts_of(link: NodeLink, visible: int | None) -> NodeFacts:
-    hello = link.hello
+def _facts_of(link: NodeLink, env: Mapping[str, str]) -> NodeFacts:
+    hello, visible = link.hello, visible_gpus(link.host, env)
     return NodeFacts(
         python=hello.python,
         cpus=max(1, hello.cpus or 1),

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from distconsole.checks.engine.run import run_check
 from distconsole.config.load import load_config
-from distconsole.errors import UnavailableError, UsageError
+from distconsole.errors import UnavailableError
 from distconsole.model.events import DemoEnded, DemoStep, Event, Narration, RunShown
 from distconsole.model.requests import Check, Demo, LauncherName, Level, Run
 from distconsole.model.run_events import RunEvent, RunEvents, RunFinding, Window
@@ -26,7 +26,6 @@ from distconsole.runs.summary import summarise
 from distconsole.runs.timeline import RunTimeline
 from distconsole.session import Session
 
-MAX_NODES = 8
 RANKS_A_NODE = 2
 SLOW_FROM = 75
 """The step from which a rank is slow: by then the ranks are compared (``pace.WARM_UP_WINDOWS``)."""
@@ -46,10 +45,14 @@ DIGITS = ("training", "loss and accuracy; ranks learn handwritten digits")
 def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
     """Check embedded nodes, then train over them, with a slow rank and a failure or with torch.
 
-    Raises UnavailableError if what ``--torch`` needs is not installed beside the console; UsageError
-    for a number of nodes that one machine cannot play.
+    Raises UnavailableError if what ``--torch`` needs is not installed beside the console.
     """
-    _require(request)
+    missing = _find_missing() if request.torch else ()
+    if missing:
+        raise UnavailableError(
+            f"demo --torch needs {', '.join(missing)}, not installed beside the console",
+            "pip install 'distconsole[training]'; distconsole demo needs none of it",
+        )
     steps = _Steps((CHECK, DIGITS) if request.torch else (CHECK, TRAINING, SLOW, FAILURE))
     timeline = RunTimeline()
     with ExitStack() as stack:
@@ -84,17 +87,6 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
     yield DemoEnded(
         run=run, exit_code=_exit_code(timeline, request, control), torch_lacks=_find_missing()
     )
-
-
-def _require(request: Demo) -> None:
-    if not 1 <= request.nodes <= MAX_NODES:
-        raise UsageError(f"--nodes {request.nodes}: this machine plays 1 to {MAX_NODES} nodes")
-    missing = _find_missing() if request.torch else ()
-    if missing:
-        raise UnavailableError(
-            f"demo --torch needs {', '.join(missing)}, not installed beside the console",
-            "pip install 'distconsole[training]'; distconsole demo needs none of it",
-        )
 
 
 def _find_missing() -> tuple[str, ...]:

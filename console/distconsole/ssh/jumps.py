@@ -59,17 +59,14 @@ class Jumps(Generic[J]):
 
         Raises ``connect``'s exceptions, with the hosts on the way.
         """
+        mine = False
         with self._lock:
             shared = self._shared.get(hops)
-            stale = (
-                shared is not None
-                and shared.done()
-                and not (shared.exception() is None and shared.result().alive)
-            )
-            mine = shared is None or stale
-            if mine:
-                shared = self._shared[hops] = Future()
-        assert shared is not None
+            if shared is None or (
+                shared.done() and (shared.exception() is not None or not shared.result().alive)
+            ):
+                mine, shared = True, Future()
+                self._shared[hops] = shared
         if mine:
             try:
                 shared.set_result(self._connect(hop_host(hops[-1]), hops[:-1]))

@@ -377,7 +377,8 @@ class SshConfig:
             return own
         if value.lower() == "none":
             return None
-        return self.environ.get(value[1:]) if value.startswith("$") else paths(value)
+        of_variable = value.startswith("$") and not value.startswith("${")
+        return self.environ.get(value[1:]) if of_variable else paths(value)
 
 
 def _split_line(line: str, here: ConfigPlace) -> tuple[str, str] | None:

@@ -21,7 +21,7 @@ from distconsole.model.names import count_text
 from distconsole.model.time_text import clock_text, duration_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.prompt.keys import ON, VIEWS, Key
+from distconsole.tui.prompt.keys import SEARCH_LINES, VIEWS, Key
 from distconsole.tui.widgets.bars import spark_text
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.panel import Panel
@@ -58,7 +58,8 @@ WAYS = {
 }
 """First entries of the line of keys, by mode: key that a click presses, name, label."""
 FIRST = {
-    line: place for place, line in enumerate((*ON, "", "help", "back", "find ", "stop {run}"))
+    line: place
+    for place, line in enumerate((*SEARCH_LINES, "", "help", "back", "find ", "stop {run}"))
 }
 """Lines whose keys come next: on with a search, help, and out."""
 BEGINNING = ("check", "launch last")

@@ -30,7 +30,7 @@ from distconsole.tui.keyboard import KeyScreen
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.prompt.keys import ON
+from distconsole.tui.prompt.keys import SEARCH_LINES
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
@@ -469,7 +469,7 @@ class ConsoleScreen(KeyScreen):
     def _unable(self, view: str, *, over: bool) -> tuple[str, ...]:
         """Return the lines of keys that have no effect now; ``over``: the shown task has ended."""
         searched = self.views.logs.searched if view == "logs" else self._finder.words
-        lines = () if searched else ON
+        lines = () if searched else SEARCH_LINES
         if view == "check" and over:
             lines = (*lines, "cancel")
         copies = view not in ("check", "run") or self.dispatcher.command()

@@ -69,14 +69,14 @@ class ReplayTask(RequestTask):
 
     def go(self, wanted: str) -> None:
         """Show the moment ``wanted`` (``parse_time``, ``next``, ``previous``); raises ValueError if it is none."""
-        head, recording = self.clock, self.recording
-        if head is None or recording is None:
+        clock, recording = self.clock, self.recording
+        if clock is None or recording is None:
             self._wanted = wanted
             return
         if wanted in ("next", "previous"):
-            self._go_to_mark(head, recording, after=wanted == "next")
+            self._go_to_mark(clock, recording, after=wanted == "next")
         else:
-            head.seek(parse_time(wanted, head.axis, head.t, recording.time_of_step))
+            clock.seek(parse_time(wanted, clock.axis, clock.t, recording.time_of_step))
         self.wake()
 
     def go_to(self, t: float) -> None:
@@ -86,15 +86,15 @@ class ReplayTask(RequestTask):
 
     def play(self, words: list[str]) -> None:
         """Let it go on, or stand by ``pause``, or the one after the other by ``toggle``; else raises ValueError."""
-        head = self.clock
+        clock = self.clock
         if words and words not in (["toggle"], ["pause"]):
             raise ValueError(f"'{' '.join(words)}' is not known of play")
-        if head is None:
+        if clock is None:
             return
-        if words == ["pause"] or (words and head.playing):
-            head.pause()
+        if words == ["pause"] or (words and clock.playing):
+            clock.pause()
         else:
-            head.play()
+            clock.play()
         self.wake()
 
     def wake(self) -> None:
@@ -104,14 +104,14 @@ class ReplayTask(RequestTask):
         self._wake = threading.Event()
         super().start()
 
-    def _go_to_mark(self, head: ReplayClock, recording: Recording, *, after: bool) -> None:
+    def _go_to_mark(self, clock: ReplayClock, recording: Recording, *, after: bool) -> None:
         # While it plays, the mark that was just passed is not the one before.
-        here = head.t - (head.speed if head.playing and not after else 0) - 1e-3
+        here = clock.t - (clock.speed if clock.playing and not after else 0) - 1e-3
         places = [mark.t for mark in recording.marks]
         if after:
-            head.seek(min((t for t in places if t > head.t + 1e-3), default=head.axis.end))
+            clock.seek(min((t for t in places if t > clock.t + 1e-3), default=clock.axis.end))
         else:
-            head.seek(max((t for t in places if t < here), default=head.axis.start))
+            clock.seek(max((t for t in places if t < here), default=clock.axis.start))
 
     def _follow(self) -> None:
         assert isinstance(self.request, ask.Replay)
@@ -144,9 +144,9 @@ class ReplayTask(RequestTask):
     def _read_some(self, recording: Recording) -> None:
         with self.lock:
             recording.read(READ_ENTRIES)
-        head = self.clock
-        assert head is not None
-        head.axis.end = recording.end if recording.whole else max(head.axis.end, recording.end)
+        clock = self.clock
+        assert clock is not None
+        clock.axis.end = recording.end if recording.whole else max(clock.axis.end, recording.end)
         if self._wanted and (recording.whole or not self._wanted.startswith("step")):
             wanted, self._wanted = self._wanted, ""
             try:
@@ -156,10 +156,10 @@ class ReplayTask(RequestTask):
         if recording.whole:
             self.done = True
 
-    def _show_moment(self, recording: Recording, head: ReplayClock) -> float:
+    def _show_moment(self, recording: Recording, clock: ReplayClock) -> float:
         """Show the clock's moment; return seconds until the next drawing, unless the clock is moved."""
-        stands = head.stop_at_end() if recording.whole else not head.playing
-        t = head.t
+        stands = clock.stop_at_end() if recording.whole else not clock.playing
+        t = clock.t
         if t >= recording.end:
             if t != self._shown_t or self._walk is not None or not self._whole_shown:
                 self._walk, self._whole_shown = None, recording.whole

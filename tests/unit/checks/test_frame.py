@@ -22,17 +22,21 @@ from distconsole.checks.engine.results import (
 )
 from distconsole.checks.engine.rule import Rule, Verdicts, judge
 from distconsole.checks.facts.evidence import UNREACHED, HostEvidence, Outcome, View
+from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.facts.network import NetFacts, ReachFacts
 from distconsole.checks.facts.node import Facts, OsFacts, SshFacts
-from distconsole.checks.gather.collective import Sweep, work_for
+from distconsole.checks.gather.collective import Sweep, slots_of, work_for
+from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.timings import bus_factor, message_bytes
+from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import TextMade
 from distconsole.model.names import HostName
 from distconsole.model.reports import CheckOutcome, CheckReport, ChoiceReport, HostReport
-from distconsole.model.requests import Explain, Level
+from distconsole.model.requests import Check, Explain, Level
+from distconsole.session import Session
 from fakes.blank import blank
 
 GROUPS = {
@@ -186,6 +190,17 @@ def test_bus_bandwidth_follows_nccl_tests() -> None:
 @pytest.mark.parametrize("level", [Level.STANDARD, Level.FULL])
 def test_the_job_fits_into_one_argument(level: Level) -> None:
     assert len(str(work_for(level, None, 300.0, 30.0, 2))) < 4000
+
+
+def test_a_job_without_a_script_has_no_rank_for_a_gpu_that_this_shell_hides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    host = Host(HostName("here"), local=True)
+    with Session(Config(), Cluster((host,))) as session:
+        context = CheckContext(Check(), session, frozenset())
+        context.hosts[host.name].add_facts(GpuFacts(present=True, count=4))
+        assert slots_of(context, host) == 2
 
 
 def test_a_sweep_times_one_type_and_verifies_the_others_at_an_odd_size() -> None:

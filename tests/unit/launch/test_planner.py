@@ -1,6 +1,4 @@
-"""How many hosts a job is asked to have, against those that were named, and which are one machine.
-Runs that are launched again, by what is kept of them.
-"""
+"""The hosts of a job, against those that were named; their GPUs and slots; runs that are launched again."""
 
 import os
 from dataclasses import replace
@@ -12,8 +10,9 @@ import pytest
 from distconsole.config.paths import runs_dir
 from distconsole.config.schema import Config
 from distconsole.errors import PlanError, RunNotFoundError, UnreachableError
-from distconsole.launch.plan import NodeFacts
+from distconsole.launch.plan import THREADS, NodeFacts
 from distconsole.launch.planner import (
+    collect_facts,
     connect_hosts,
     note_crowds,
     reach_hosts,
@@ -23,7 +22,7 @@ from distconsole.launch.planner import (
 )
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import Narration, Severity
+from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import EmitKind, Run
 from distconsole.operations import perform
@@ -78,8 +77,14 @@ def test_a_fixed_number_counts_without_hosts_that_are_excluded() -> None:
         ({"CUDA_VISIBLE_DEVICES": "0,1", "ROCR_VISIBLE_DEVICES": "0"}, 1),
     ],
 )
-def test_gpus_that_a_variable_hides_get_no_rank(env: dict[str, str], count: int | None) -> None:
-    assert visible_gpus(env) == count
+def test_gpus_that_a_variable_hides_get_no_rank(
+    env: dict[str, str], count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = NAMED.hosts[0], Host(HostName("here"), local=True)
+    assert visible_gpus(there, env) == visible_gpus(here, env) == count
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert (visible_gpus(there, {}), visible_gpus(here, {})) == (None, count)
 
 
 def test_two_names_of_one_machine_are_refused_and_two_agents_on_it_are_not(tmp_path: Path) -> None:
@@ -117,25 +122,25 @@ def test_far_more_slots_than_processors_are_a_port_perhaps(
     assert said == [port] * warns
 
 
-def test_a_host_with_far_too_many_slots_is_warned_of_when_it_is_reached(tmp_path: Path) -> None:
+def test_this_machine_is_warned_of_far_too_many_slots_and_keeps_its_shells_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THREADS, "3")
     script = tmp_path / "t.py"
     script.write_text("pass\n")
     slots = 2 * (os.cpu_count() or 1) + 1
     host = Host(HostName("a"), local=True, node_dir=str(tmp_path / "node"), slots=slots)
     with Session(Config(), Cluster((host,))) as session:
-        events = list(reach_hosts(read_launch(Run(str(script))), session))
-    warned = [
-        each.text
-        for each in events
-        if isinstance(each, Narration) and each.severity is Severity.WARN
-    ]
+        launch = read_launch(Run(str(script)))
+        events = list(reach_hosts(launch, session))
+        assert collect_facts(launch, session, session.cluster).env == {THREADS: "3"}
+    warned = [each.text for each in events if each.severity is Severity.WARN]
     assert [f"a:{slots} asks for {slots} ranks" in text for text in warned] == [True]
     end_processes_of(tmp_path)
 
 
 def test_what_a_demo_ran_cannot_run_again_and_what_to_do_is_said(cwd: Path) -> None:
     (cwd / "t.py").write_text("import torch")
-
     store, journal = RunStore(runs_dir()), Journal(seconds=3)
     journal.write(store)
     where = ask.Where(cluster="embedded", ssh_config=str(cwd / "gone"))

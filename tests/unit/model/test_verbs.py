@@ -1,6 +1,4 @@
-"""Claims about the table of verbs: it is whole, it names what is there, and it loads nothing.
-Which hosts: what has to be said again where others are known already.
-"""
+"""The table of verbs is whole, names what is there, and loads nothing; which hosts are to be named again."""
 
 import inspect
 import sys

@@ -4,17 +4,12 @@ import sys
 
 import pytest
 
-from distconsole.errors import UnavailableError, UsageError
+from distconsole.errors import UnavailableError
 from distconsole.model.events import DemoEnded, DemoStep
 from distconsole.model.requests import Demo
 from distconsole.operations import Control, demo, perform
 from distconsole.text.show import demo_lines
 from fakes.sessions import no_session
-
-
-def test_a_demo_of_more_nodes_than_a_machine_can_play_is_refused() -> None:
-    with pytest.raises(UsageError, match="--nodes 99"):
-        list(perform(Demo(nodes=99), no_session))
 
 
 def test_only_the_demo_that_trains_with_torch_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,4 @@
-"""Every node is accounted for, and none waits for another.
-Stages that go on at once are told as one, and cleared away when nobody listens any more.
-"""
+"""Every node is accounted for, and none waits for another; stages that go on at once are one line."""
 
 import threading
 from collections.abc import Iterator

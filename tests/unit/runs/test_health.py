@@ -1,6 +1,4 @@
-"""The line that says how a run goes, and what it has learned of how long it will take.
-Which value of a metric counts as its best.
-"""
+"""The line on how a run goes, and on how long it will take; which value of a metric is its best."""
 
 import math
 

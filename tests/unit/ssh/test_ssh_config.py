@@ -1,6 +1,4 @@
-"""Our reading of ssh_config against OpenSSH's own (``ssh -G``).
-Claims about adding to known_hosts: lines that are there stay, also one without an end.
-"""
+"""Our reading of ssh_config against ``ssh -G``; lines of known_hosts stay if one is added."""
 
 import shutil
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""``bench strategies`` in words and as JSON.
-``bench collectives`` as lines, and what of a check's report it is made of.
-"""
+"""``bench strategies`` and ``bench collectives`` in words and as JSON."""
 
 import json
 from typing import Any

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -207,7 +206,6 @@ def run_inside(
     enter: tuple[str, ...],
     setup: str | None,
     *,
-    stop: threading.Event | None = None,
     last: bytes = b"",
 ) -> Ended:
     """Run ``text`` in a container by a shell that reads it from stdin: none of our folders has to be there.
@@ -221,7 +219,7 @@ def run_inside(
     descriptor = memory_file("distconsole-probe", script)
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
-        ended = run_program(words, seconds, setup, stop=stop, last=last, stdin=descriptor)
+        ended = run_program(words, seconds, setup, last=last, stdin=descriptor)
     except OSError as error:
         raise probe_failure(f"{enter[0]} cannot be started: {error.strerror or error}") from None
     finally:

@@ -30,7 +30,7 @@ from distconsole.checks.gather import engine_jobs, pair_bandwidth, reachability
 from distconsole.checks.gather.collective import Sweep
 from distconsole.checks.gather.context import CheckContext, expected_of
 from distconsole.checks.gather.engine_jobs import StartJob
-from distconsole.checks.gather.loads import measure_folders
+from distconsole.checks.gather.folder_speed import measure_folders
 from distconsole.checks.gather.local_facts import (
     ask_names,
     end_imports,

@@ -15,6 +15,7 @@ from distconsole.checks.facts.node import Facts, OsFacts, SshFacts
 from distconsole.checks.gather.addresses import endpoints
 from distconsole.checks.gather.attribution import blame
 from distconsole.checks.gather.context import CheckContext
+from distconsole.launch.planner import visible_gpus
 from distconsole.model.cluster import Host
 from distconsole.model.requests import CollectiveName, Level
 
@@ -156,8 +157,9 @@ def slots_of(context: CheckContext, host: Host) -> int:
     if planned is not None and planned.ranks:
         return min(len(planned.ranks), MAX_LOCAL_RANKS)
     gpus = context.view((GpuFacts,)).of(GpuFacts).get(host.name)
-    asked = context.request.nproc or host.slots or (gpus.count if gpus else 0) or 1
-    return min(asked, MAX_LOCAL_RANKS)
+    count, visible = gpus.count if gpus else 0, visible_gpus(host, {})
+    count = count if visible is None else min(count, visible)
+    return min(context.request.nproc or host.slots or count or 1, MAX_LOCAL_RANKS)
 
 
 def join_seconds(context: CheckContext, seconds: float) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from distconsole.checks.interfaces.node import Node, Pick
 from distconsole.model.addresses import ip_of, network_of
@@ -76,13 +77,22 @@ def _is_in_list(interface: str, address: str, words: str) -> bool:
 Matched = tuple[tuple[int, int], ...]
 
 
+class Weighed(NamedTuple):
+    """What the weight of a pair depends on: address, network and mask as numbers."""
+
+    address: int
+    network: int
+    mask: int
+    private: bool
+    mbit_s: int
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The interfaces of one host that its ranks can pair, and what weighs each."""
+    """The interfaces of one host that its ranks can pair."""
 
     picks: tuple[Pick, ...]
-    weighed: tuple[tuple[int, int, int, bool, int], ...]
-    """Address, network and mask as numbers, whether it is private, Mbit/s."""
+    weighed: tuple[Weighed, ...]
 
 
 def side_of(node: Node) -> Side:
@@ -113,20 +123,20 @@ def _match_weights(weights: tuple[tuple[int, ...], ...]) -> Matched:
     return best(0, frozenset())[2]
 
 
-def _weigh(node: Node, pick: Pick) -> tuple[int, int, int, bool, int]:
+def _weigh(node: Node, pick: Pick) -> Weighed:
     ip, network = ip_of(pick.address), node.network(pick.address)
     assert ip is not None, pick
     known = node.interfaces.get(pick.interface)
     speed = (known.speed_mbit if known is not None else 0) or 0
     private = any(ip in each for each in PRIVATE)
     if network is None:
-        return int(ip), int(ip), (1 << ip.max_prefixlen) - 1, private, speed
-    return int(ip), int(network.network_address), int(network.netmask), private, speed
+        return Weighed(int(ip), int(ip), (1 << ip.max_prefixlen) - 1, private, speed)
+    return Weighed(int(ip), int(network.network_address), int(network.netmask), private, speed)
 
 
-def _weight(a: tuple[int, int, int, bool, int], b: tuple[int, int, int, bool, int]) -> int:
-    if a[3] != b[3]:
+def _weight(a: Weighed, b: Weighed) -> int:
+    if a.private != b.private:
         return 0
-    same = b[0] & a[2] == a[1]
-    quality = (80 if same else 50) if a[3] else (100 if same else 90)
-    return int(quality * (min(a[4], b[4]) + 1.0 / (1.0 + abs(a[4] - b[4]))))
+    same = b.address & a.mask == a.network
+    quality = (80 if same else 50) if a.private else (100 if same else 90)
+    return int(quality * (min(a.mbit_s, b.mbit_s) + 1.0 / (1.0 + abs(a.mbit_s - b.mbit_s))))

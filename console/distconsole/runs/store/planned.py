@@ -1,4 +1,4 @@
-"""Bounds from a run's plan on its nodes' reports: the number of ranks."""
+"""A run's plan and end as they are stored, the bound of its ranks by the plan, and the reducer that keeps to it."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ TABS = (
 
 SEARCHED = tuple(view for view in VIEWS if view not in ("run", "check"))
 """Views in which ``n`` goes on with a search; the others have marks to go to."""
-ON = ("lines next", "lines previous")
+SEARCH_LINES = ("lines next", "lines previous")
 """Lines that go on with a search."""
 
 KEYS: tuple[Key, ...] = (
@@ -144,8 +144,8 @@ KEYS: tuple[Key, ...] = (
     Key("T", "trace {run} -o {run}-trace.json.gz", "trace", True, ("run",)),
     Key("e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs")),
     Key("slash", "find ", "find", True, VIEWS),
-    Key("n", ON[0], "next found", views=SEARCHED),
-    Key("N", ON[1], "found before", views=SEARCHED),
+    Key("n", SEARCH_LINES[0], "next found", views=SEARCHED),
+    Key("N", SEARCH_LINES[1], "found before", views=SEARCHED),
     Key("f", "filter ", "filter", True, ("logs",)),
     Key("x", "lines first-error", "first error", views=("logs",)),
     Key("e", "lines error", "error", views=("logs",)),

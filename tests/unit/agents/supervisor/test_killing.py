@@ -1,6 +1,4 @@
-"""What a node says of a kill, read from the kernel's files as each kind of host has them.
-Whose processes are whose, read from /proc.
-"""
+"""What a node's kernel files say of a kill, on each kind of host; whose processes are whose, by /proc."""
 
 import os
 import resource

@@ -1,6 +1,4 @@
-"""Broken connections are explained by as few culprits as possible.
-Which others a host tries: all of few, and of very many some in both directions.
-"""
+"""Broken connections are explained by as few culprits as possible; which others a host tries."""
 
 import itertools
 

@@ -1,6 +1,4 @@
-"""Slices of output joined to lines.
-Losses that ranks print: which words are one, of which step, and only where the hook has none.
-"""
+"""Slices of output joined to lines; losses that ranks print, where the hook has none."""
 
 import math
 import random

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -33,7 +33,6 @@ from distconsole.tui.view_models.hosts import (
 from distconsole.tui.widgets.bars import level_bar, spark_text
 from distconsole.tui.widgets.curves import Curve, PlotData, mean_of
 
-Number = TypeVar("Number", int, float)
 SCALE, RECENT_TITLE, SPARK_CELLS = "0──50──100", "last 5 min", 15
 """Heading of a bar of percent, of the same width; heading and cells of five minutes."""
 
@@ -216,11 +215,6 @@ def group_head(name: str, rows: Sequence[LoadRow]) -> GpuSample:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _sum(values: Sequence[Number | None]) -> Number | None:
-    known = [value for value in values if value is not None]
-    return sum(known[1:], known[0]) if known else None
 
 
 def host_rows(load: LoadModel, names: tuple[str, ...], now: float) -> list[HostRow]:

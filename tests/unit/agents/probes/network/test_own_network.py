@@ -1,6 +1,4 @@
-"""Listeners as the kernel tells them, against sockets of our own.
-Names of peers are resolved apart from the agent, which no resolver can hold up.
-"""
+"""Listeners as the kernel reports them; names of peers, whose resolver cannot hold up the agent."""
 
 import socket
 import time
