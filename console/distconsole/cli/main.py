@@ -11,8 +11,8 @@ import stat
 import sys
 import termios
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from enum import IntEnum
 from functools import partial
 from types import FrameType
@@ -115,7 +115,7 @@ def perform_headless(
 
 
 def _follow(
-    request: ask.Request, events: Iterator[Event], takers: Sequence[Callable[[Event], object]]
+    request: ask.Request, events: Generator[Event], takers: Sequence[Callable[[Event], object]]
 ) -> int:
     code: int = ExitCode.OK
 
@@ -126,14 +126,15 @@ def _follow(
         decided = exit_code_of(event)
         code = code if decided is None else decided
 
-    try:
-        for event in events:
-            take(event)
-    except KeyboardInterrupt as by:
-        if verb_of(request).interrupt is not Interrupt.REPORT:
-            raise
-        for event in interrupt(events, by):
-            take(event)
+    with closing(events):  # at the interpreter's end its connections can start no thread
+        try:
+            for event in events:
+                take(event)
+        except KeyboardInterrupt as by:
+            if verb_of(request).interrupt is not Interrupt.REPORT:
+                raise
+            for event in interrupt(events, by):
+                take(event)
     return code
 
 
@@ -230,7 +231,6 @@ def interruptible(
 
 
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-"""Arguments that mean it."""
 
 
 def look_at_input(request: ask.Request, say: Callable[[str], None], descriptor: int = 0) -> None:

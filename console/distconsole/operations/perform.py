@@ -6,7 +6,7 @@ most verbs to do, and the screen would have to wait for them, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -20,7 +20,7 @@ from distconsole.operations.sessions import SessionSource
 
 def perform(
     request: ask.Request, sessions: SessionSource, control: Control | None = None
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """Perform the request and yield its events, lazily, on the caller's thread.
 
     Args:

@@ -5,15 +5,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import GEN_CLOSED, getgeneratorstate
+from itertools import count
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 
+from distconsole.cli import main
 from distconsole.cli.streams import MAX_HELD_CHARS, Streams
-from distconsole.errors import OutputError
+from distconsole.model.requests import Attach
+from distconsole.model.run_events import LogLine
 
 INTERRUPTED = """
 import signal, sys
@@ -101,12 +105,11 @@ def test_a_reader_that_is_slow_holds_up_who_prints() -> None:
         streams.close()
 
 
-def stands_still(value: object) -> int:
+def stands_still(value: Callable[[], int]) -> int:
     """Wait until a growing number does not grow; return it."""
-    assert callable(value)
     deadline, seen = time.monotonic() + 10, -1
     while time.monotonic() < deadline:
-        now: int = value()
+        now = value()
         if now == seen:
             return now
         seen = now
@@ -130,12 +133,13 @@ def test_a_reader_that_left_stops_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "err").read_text().splitlines() == [*said, "said at the end"]
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_closes_what_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = LogLine(t=0.0, run="train-1", host="node1", stream="stdout", line="step")
+    events = (line for _ in count())
+    monkeypatch.setattr(main, "perform", lambda *_: events)
     with Path("/dev/full").open("w") as full, devnull() as null:
-        streams = Streams(full, null)
-        streams.data("lost")
-        with pytest.raises(OutputError, match="stdout cannot be written: No space left"):
-            streams.close()
+        assert main.perform_headless(Attach(run="train-1"), Streams(full, null)) == 1
+    assert getgeneratorstate(events) == GEN_CLOSED
 
 
 @pytest.mark.parametrize("words", [["check", "--explain", "net.mtu"], ["--help"]])
@@ -168,32 +172,23 @@ def test_who_interrupts_is_answered(program: str) -> None:
     assert ended.returncode == 130
 
 
-def test_a_status_counts_on_while_nothing_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_tells_its_age_or_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distconsole.cli.streams.AGE_SECONDS", 0.01)
     monkeypatch.setenv("TERM", "xterm")
-    times = iter([100.0, 100.1])
+    now, told = 100.0, b""
     ours, theirs = os.openpty()
     with os.fdopen(ours, "rb", buffering=0) as seen, os.fdopen(theirs, "w") as terminal:
-        streams = Streams(terminal, terminal, clock=lambda: next(times, 108.1))
+        streams = Streams(terminal, terminal, clock=lambda: now)
+        streams.status("healthy: 1,900 samples/s", old_after=5.0)
+        now = 112.0
+        while b"12 s ago: healthy: 1,900 samples/s" not in told:
+            told += seen.read(4096)
         streams.status("checking local facts", seconds=2.0)
+        now = 112.1
         streams.status("checking coll.init", seconds=2.1)  # too soon to be drawn
-        told = b""
+        now = 120.1
         while b"checking coll.init, 10 s" not in told:
             told += seen.read(4096)
         streams.close()
-    assert b"checking local facts, 2 s" in told
-
-
-def test_a_status_that_nothing_renews_says_how_old_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distconsole.cli.streams.AGE_SECONDS", 0.01)
-    monkeypatch.setenv("TERM", "xterm")
-    times = iter([100.0])
-    ours, theirs = os.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as seen, os.fdopen(theirs, "w") as terminal:
-        streams = Streams(terminal, terminal, clock=lambda: next(times, 112.0))
-        streams.status("healthy: 1,900 samples/s", old_after=5.0)
-        told = b""
-        while b"12 s ago: healthy: 1,900 samples/s" not in told:
-            told += seen.read(4096)
-        streams.close()
     assert told.index(b"healthy: 1,900 samples/s") < told.index(b"12 s ago: ")
+    assert b"checking local facts, 2 s" in told

@@ -334,9 +334,9 @@ REMEDIES = (
     ),
     (
         r"(client socket has timed out|connectFullMesh failed|Connect timeout|unhandled system error|"
-        r"Connection refused|No route to host)",
-        "a connection was not made; whether ranks can reach each other says distconsole check --only "
-        "net,os.hostname,coll",
+        r"Connection refused|No route to host|Network is unreachable)",
+        "a connection was not made: look whether the error's address is right; whether ranks can reach "
+        "each other says distconsole check --only net,os.hostname,coll",
     ),
     (
         r"Connection (closed by peer|reset by peer)|NCCL remote process exited|"

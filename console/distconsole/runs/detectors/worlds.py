@@ -139,7 +139,7 @@ class WorldWatch:
             ranks,
             expected=f"a world of {first.planned}",
             hint="the script's own count of ranks (such as Lightning's devices and num_nodes) and that "
-            "of --nproc and --hosts are to agree; WORLD_SIZE has the latter",
+            "of --nproc and --hosts are to agree; WORLD_SIZE has the latter, unless --env sets it",
         )
 
     def _waits(self, ranks: list[int], missing: list[int], t: float) -> RunFinding:

@@ -201,6 +201,10 @@ SAID = [
     ),
     ("horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.", "was closed"),
     ("RuntimeError: Gloo connectFullMesh failed with x: Connection refused", "check --only net"),
+    (
+        "DistNetworkError: … to 7.86.0.0:92 (errno: 101 - Network is unreachable).",
+        "address is right",
+    ),
     ("terminate called without an active exception, then killed by SIGABRT", "dist.barrier()"),
     ("killed by SIGKILL (out of memory?)", "a smaller batch"),
     ("killed by SIGKILL", "killed nobody for memory there"),

@@ -82,6 +82,7 @@ def test_a_world_of_another_size_is_told_of_a_run_that_ends_at_once(run: Run) ->
     (told, *_) = run.reducer.lost_for_good(run.t)
     assert isinstance(told, RunFinding)
     assert told.summary == "rank 1 asks for a world of 1 rank, and the run has 2"
+    assert told.hint.endswith("WORLD_SIZE has the latter, unless --env sets it")
 
 
 def test_a_world_whose_ranks_all_came_is_the_runs_though_it_ends_at_once(run: Run) -> None:
