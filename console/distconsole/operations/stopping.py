@@ -26,8 +26,7 @@ def stop(
     RunNotFoundError for an unknown run; UnreachableError if no host of it takes the request.
     """
     record = find_record(request.run, request.where, sessions, store, unended=True)
-    end = stored_end(record) if record is not None else None
-    if record is not None and end is not None:
+    if record is not None and (end := stored_end(record)) is not None:
         yield Narration(text=f"{record.run} is over: {end.state}, exit code {end.exit_code}")
         return
     opened = open_run(record, request.run, request.where, sessions, store)

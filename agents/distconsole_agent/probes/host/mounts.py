@@ -58,12 +58,8 @@ def _plain(text: str) -> str:
 
 def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
     """Return the mount that ``path``, free of links, lies on."""
-    best: Mount | None = None
-    for mount in mounts:
-        inside = mount.point == "/" or path == mount.point or path.startswith(mount.point + "/")
-        if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
+    above = [each for each in mounts if f"{path}/".startswith(f"{each.point.rstrip('/')}/")]
+    return max(reversed(above), key=lambda mount: len(mount.point), default=None)
 
 
 def add_mount(path: str, facts: dict[str, object], mounts: list[Mount]) -> dict[str, object]:

@@ -43,9 +43,8 @@ def compare_runs(request: Compare, sessions: SessionSource, store: RunStore) -> 
     read = []
     for place, run in enumerate(runs):
         yield Narration(text=f"reading {LETTERS[place]}, {run}")
-        record, state = store.record(run), ""
-        if not record.end:
-            state = yield from fetch_news(record, Where(), sessions, store)
+        record = store.record(run)
+        state = "" if record.end else (yield from fetch_news(record, Where(), sessions, store))
         with store.open(run) as run_file:
             read.append(_read(run_file, state))
     yield RunsCompared(comparison=compare(read), curves=curves_of(read))
