@@ -311,9 +311,10 @@ class Coordinator:
         self._events.node_lost(lost.node)
 
     def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
-        node = self._nodes[lost.node]
+        node, by = self._nodes[lost.node], self._nodes[0].spec.host
         quiet = round((node.conversation and node.conversation.quiet_seconds) or 0.0, 1)
-        note = notes.node_lost(node.spec.host, then, min(self._times.give_up, quiet), lost.why)
+        seconds = min(self._times.give_up, quiet)
+        note = notes.node_lost(node.spec.host, by, then, seconds, lost.why)
         self._events.note(note._replace(severity=severity))
 
     def _conclude(self, complete: bool = True) -> None:

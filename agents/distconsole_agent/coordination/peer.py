@@ -278,13 +278,12 @@ class Peer:
         self._alone = True
         self._why_alone = why
         # A shim that is gone was gone when it hung up: a stop asked after that came too late.
-        gone_ns = self._cut_ns if why else None
-        self._alone_ns = self._now_ns() if gone_ns is None else gone_ns
+        self._alone_ns = self._cut_ns if why and self._cut_ns is not None else self._now_ns()
         self._drop_attempt()
-        host = self._spec.nodes[0].host
-        note = notes.node_lost(host, "the run was stopped", self._times.give_up, why)
+        host, by, seconds = self._spec.nodes[0].host, self._spec.host, self._times.give_up
+        note = notes.node_lost(host, by, "the run was stopped", seconds, why)
         if self._spec.may_lose_nodes and not why:
-            note = notes.cut_off(self._spec.host, host, self._times.give_up)
+            note = notes.cut_off(by, host, seconds)
         self._events.note(note)
         self._events.stop(blame.FAILURE, self._spec.failure_grace)
         self._conclude_alone()

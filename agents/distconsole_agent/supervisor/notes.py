@@ -96,8 +96,8 @@ def missing_start(minutes: float) -> RunNote:
     return warn("run.never_started", summary, "start it again")
 
 
-def node_lost(host: str, then: str, seconds: float, why: str) -> RunNote:
-    """Return the note that ``host`` is lost (it was silent for this long, unless ``why`` is known)."""
+def node_lost(host: str, by: str, then: str, seconds: float, why: str) -> RunNote:
+    """Return the note that ``host`` is lost (``by`` did not hear it for this long, unless ``why`` is known)."""
     if why:
         hint = f"look for what ended it: dmesg on {host} names whom the OOM killer ended"
         return fail(NODE_LOST, f"node {host} lost: {why}; {then}", hint, host=host)
@@ -105,7 +105,7 @@ def node_lost(host: str, then: str, seconds: float, why: str) -> RunNote:
         f"see whether {host} is up, and reaches the others: distconsole check --only net; "
         "--lost-after SECONDS waits longer"
     )
-    summary = f"node {host} has not answered for {seconds:g} s; {then}"
+    summary = f"node {host} has not answered {by} for {seconds:g} s; {then}"
     return fail(NODE_LOST, summary, hint, host=host)
 
 

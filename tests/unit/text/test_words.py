@@ -163,7 +163,7 @@ def test_a_lost_host_that_ends_the_run_is_one_finding() -> None:
         said = {"check": check, "severity": Severity.FAIL, "summary": summary, "hint": hint}
         return RunFinding(t=2.0, run=RUN, hosts=("node2",), **said)
 
-    stopped = "node node2 has not answered for 120 s; the run was stopped"
+    stopped = "node node2 has not answered node1 for 120 s; the run was stopped"
     lost = finding("run.node_lost", stopped, "see whether node2 is up")
     first = finding("run.first_failure", "node node2 lost", "logs")
     _, err = print_events(RUN_IT, plan(), lost, first)

@@ -272,8 +272,8 @@ def test_a_rank_that_failed_has_the_blame_also_when_its_node_is_lost(world: Worl
     waited = world.until(lambda: world.heard(0, "verdict"))
     assert waited < 5.0 + TIMES.settle + 1.0
     assert world.heard(0, "verdict")[0].first_failure.error == "ValueError: boom"
-    quiet = world.heard(0, "note")[-1].summary.partition("has not answered for ")[2].split()[0]
-    assert float(quiet) <= waited
+    told = world.heard(0, "note")[-1].summary.partition("host2 has not answered host0 for ")[2]
+    assert float(told.split()[0]) <= waited
 
 
 def test_a_linked_node_that_cannot_end_does_not_hold_up_the_verdict(world: World) -> None:
