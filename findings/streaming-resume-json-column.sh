@@ -17,7 +17,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder/venv"
 "$folder/venv/bin/pip" install -q --disable-pip-version-check torch==2.13.0 numpy==2.4.6 transformers==4.57.6 \
-    brotli==1.2.1 python-snappy==0.7.3 xxhash==3.8.2 zstd==1.5.7.2 pillow
+    brotli==1.2.1 python-snappy==0.7.3 xxhash==3.8.2 zstd==1.5.7.2 pillow==13.0.0
 # Of its other requirements nothing is used here: clients of clouds, and torchvision for the ready-made datasets.
 "$folder/venv/bin/pip" install -q --disable-pip-version-check --no-deps mosaicml-streaming==0.10.0
 package=$("$folder/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/streaming
@@ -65,4 +65,4 @@ if __name__ == "__main__":
         print(f"{case:20} trained {trained}; expected to go on with 6, seen {rest}")
     sys.exit(list(begins.values()) != [6, 6, 12, 3])
 EOF
-"$folder/venv/bin/python" -W ignore "$folder/resume.py" "$folder"
+TMPDIR="$folder" "$folder/venv/bin/python" -W ignore "$folder/resume.py" "$folder"

@@ -8,10 +8,10 @@
 #           running estimates of its computed mean and variance, which are then used for normalization during evaluation"
 #           (https://docs.pytorch.org/docs/2.13/generated/torch.nn.BatchNorm1d.html). distribute_module replicates
 #           parameters and buffers by default.
-# Seen:     the layer's replicated buffers are brought to the input's placement, which makes a copy; the update goes into
-#           the copy. running_mean stays 0 and running_var 1, num_batches_tracked is 3 after 3 steps, and eval() returns
-#           other values than one process: no error, no warning. Output and gradients in training are right. With rows
-#           sharded, or with buffers sharded like the input, the estimates are right.
+# Seen:     running_mean stays 0 and running_var 1, num_batches_tracked is 3 after 3 steps, and eval() returns other values
+#           than one process: no error, no warning. Output and gradients in training are right. With rows sharded, or with
+#           buffers sharded like the input, the estimates are right. Probably the layer's replicated buffers are brought
+#           to the input's placement, which makes a copy, and the update goes into the copy.
 # Upstream: no issue found in pytorch/pytorch. 2026-11-30.
 set -euo pipefail
 folder=$(mktemp -d)
