@@ -36,7 +36,7 @@ class RollCalls:
     Args:
         folder: The run's.
         rings: Where the ranks' rings are.
-        monotonic: Seconds.
+        monotonic, wall_ns: Seconds, and UNIX nanoseconds.
 
     Attributes:
         entries: Entries for the journal.
@@ -49,13 +49,13 @@ class RollCalls:
         ranks: RankStates,
         recorders: Recorders,
         monotonic: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.entries: deque[Entry] = deque(maxlen=MAX_WAITING)
-        self._rings, self._logs = rings, os.path.join(folder, "logs")
-        self._folder = folder
-        self._errors = os.path.join(folder, "errors")
+        self._folder, self._rings = folder, rings
+        self._logs, self._errors = (os.path.join(folder, name) for name in ("logs", "errors"))
         self._ranks, self._recorders = ranks, recorders
-        self._monotonic = monotonic
+        self._monotonic, self._wall_ns = monotonic, wall_ns
         self._gpus: dict[int, Values] = {}
         self._power: dict[int, deque[tuple[float, float]]] = {}
         self._turn = threading.Lock()
@@ -114,7 +114,7 @@ class RollCalls:
         scale = limits.LEFT_BEHIND_SECONDS / limits.LONG_START_SECONDS
         for rank in list(self._ranks):
             if rank.alive and rank.started_ns and not self._recorders.has_steps(rank.rank):
-                since = max(0.0, time.time() - rank.started_ns / 1e9) * scale
+                since = (self._wall_ns() - rank.started_ns) / 1e9 * scale
                 late[rank.rank] = max(late.get(rank.rank, 0.0), since)
         longest = max(late.values(), default=0.0)
         if longest < limits.LEFT_BEHIND_SECONDS:

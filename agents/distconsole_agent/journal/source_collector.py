@@ -105,7 +105,7 @@ class SourceCollector:
         self.samples: deque[Entry] = deque(maxlen=8)
         self.ranks, rings = _ranks_of(spec), _rings_of(folder, spec)
         self._recorders = Recorders(rings, self.ranks, wall_ns, folder if spec.enter else None)
-        self.roll = RollCalls(folder, rings, self.ranks, self._recorders, monotonic)
+        self.roll = RollCalls(folder, rings, self.ranks, self._recorders, monotonic, wall_ns)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs = LogSources(os.path.join(folder, "logs"), spec.host, self.ranks.log_rank)
         self._events = ShimEventReducer(spec, self.ranks)

@@ -40,15 +40,15 @@ class Ranks:
 
     def __init__(self, folder: Path, pid: int) -> None:
         self.pid = pid
+        self.wall_ns = time.time_ns()
         self.states = RankStates([0, 1, 2], engine_ranks=True)
         for rank in (0, 1):
-            self.states.started(ShimEvent("started", time.time_ns(), None, rank, rank, pid))
+            self.states.started(ShimEvent("started", self.wall_ns, None, rank, rank, pid))
             self.states.trains(rank, 1.0)
         self.recorders = Recorders(str(folder), self.states, time.time_ns)
         self.now = 0.0
-        self.roll = RollCalls(
-            str(folder), str(folder), self.states, self.recorders, lambda: self.now
-        )
+        clocks = (lambda: self.now, lambda: self.wall_ns)
+        self.roll = RollCalls(str(folder), str(folder), self.states, self.recorders, *clocks)
 
     def stall(self, rank: int) -> None:
         self.states.stalled(rank, 2.0)
@@ -118,16 +118,15 @@ def test_a_rank_with_an_unreadable_ring_is_not_silent(ranks: Ranks, tmp_path: Pa
 
 
 def test_ranks_that_have_started_for_a_minute_are_asked_and_then_after_twice_as_long(
-    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+    ranks: Ranks,
 ) -> None:
-    began = time.time()
+    began = ranks.wall_ns
 
     def asked_after(seconds: float) -> list[tuple[int, str]]:
-        with monkeypatch.context() as later:
-            later.setattr(time, "time", lambda: began + seconds)
-            ranks.roll.watch()
-            if threads := [each for each in threading.enumerate() if each.name == "roll call"]:
-                threads[0].join()
+        ranks.wall_ns = began + int(seconds * 1e9)
+        ranks.roll.watch()
+        if threads := [each for each in threading.enumerate() if each.name == "roll call"]:
+            threads[0].join()
         return ranks.kept()
 
     late = [(0, "start"), (1, "start")]
@@ -135,16 +134,13 @@ def test_ranks_that_have_started_for_a_minute_are_asked_and_then_after_twice_as_
     assert answers == [[], late, [], late]
 
 
-def test_a_rank_whose_child_trains_is_not_late_to_start(
-    ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later = time.time() + 62.0
+def test_a_rank_whose_child_trains_is_not_late_to_start(ranks: Ranks, tmp_path: Path) -> None:
     child = RingWriter(tmp_path, -1, pid=ranks.pid + 1, parent_pid=ranks.pid, flags=HEADER_CHILD)
     child.step(0)
     with closing(child), closing(ranks.recorders):
         ranks.recorders.scan({})
         ranks.recorders.drain()
-        monkeypatch.setattr(time, "time", lambda: later)
+        ranks.wall_ns += int(62e9)
         ranks.roll.watch()
         wait_until("the call", lambda: ranks.roll.entries)
     assert ranks.kept() == [(0, "start")]  # the child's parent has the number 1, too
