@@ -73,9 +73,10 @@ def networks_in_use() -> list[ipaddress.IPv4Network]:
 
 
 def write_owner(folder: Path, *pids: int) -> None:
-    """Note the processes that a bed belongs to, each with its start time."""
+    """Note the processes that a bed belongs to, each with its start time; nobody reads half a note."""
     lines = [f"{pid} {started(pid)}" for pid in pids]
-    (folder / "owner").write_text("\n".join(lines) + "\n")
+    (folder / "next").write_text("\n".join(lines) + "\n")
+    (folder / "next").replace(folder / "owner")
 
 
 def started(pid: int) -> str:
@@ -105,13 +106,10 @@ def age_seconds(folder: Path) -> float:
         return 0.0
 
 
-def sweep() -> list[Path]:
-    """Remove the folders of beds whose processes are gone; return them."""
-    stale = [
-        folder
-        for folder in FOLDERS.glob(f"{PREFIX}*-*")
-        if folder.is_dir() and folder.stat().st_uid == os.getuid() and not is_alive(folder)
-    ]
-    for folder in stale:
-        shutil.rmtree(folder, ignore_errors=True)
-    return stale
+def sweep() -> None:
+    """Remove the folders of beds whose processes are gone."""
+    for folder in FOLDERS.glob(f"{PREFIX}*-*"):
+        with suppress(FileNotFoundError):  # another process removed it just now
+            mine = folder.is_dir() and folder.stat().st_uid == os.getuid()
+            if mine and not is_alive(folder):
+                shutil.rmtree(folder, ignore_errors=True)
