@@ -73,7 +73,7 @@ def networks_in_use() -> list[ipaddress.IPv4Network]:
 
 
 def write_owner(folder: Path, *pids: int) -> None:
-    """Note the processes that a bed belongs to, each with its start time; nobody reads half a note."""
+    """Note the processes that a bed belongs to, each with its start time; a sweep meanwhile sees all or none."""
     lines = [f"{pid} {started(pid)}" for pid in pids]
     (folder / "next").write_text("\n".join(lines) + "\n")
     (folder / "next").replace(folder / "owner")

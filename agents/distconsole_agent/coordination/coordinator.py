@@ -311,10 +311,10 @@ class Coordinator:
         self._events.node_lost(lost.node)
 
     def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
-        node, by = self._nodes[lost.node], self._nodes[0].spec.host
+        node = self._nodes[lost.node]
         quiet = round((node.conversation and node.conversation.quiet_seconds) or 0.0, 1)
         seconds = min(self._times.give_up, quiet)
-        note = notes.node_lost(node.spec.host, by, then, seconds, lost.why)
+        note = notes.node_lost(node.spec.host, self._spec.host, then, seconds, lost.why)
         self._events.note(note._replace(severity=severity))
 
     def _conclude(self, complete: bool = True) -> None:

@@ -156,7 +156,7 @@ class RollCalls:
                 silent = self._monotonic() - at / 1e9
         unread = place is None and bool(self._recorders.unread)
         if silent is None and rank.started_ns and not unread:
-            silent = max(0.0, time.time() - rank.started_ns / 1e9)
+            silent = max(0.0, (self._wall_ns() - rank.started_ns) / 1e9)
         facts["stage"] = self._stage(rank, step, silent, place is not None, place and place.usual)
         if unread and facts["stage"] == "starting":
             facts["stage"] = None  # its ring may have steps
@@ -185,7 +185,7 @@ class RollCalls:
         gpu = self._gpus.get(rank)
         if gpu is None:
             return None
-        since = time.time() - (silent or 0.0)
+        since = self._wall_ns() / 1e9 - (silent or 0.0)
         before = sorted(power for t, power in list(self._power.get(rank, ())) if t <= since)
         middle = before[(len(before) - 1) // 2 : len(before) // 2 + 1]
         return {

@@ -15,6 +15,7 @@ from distconsole.checks.engine.run import run_check
 from distconsole.config.load import load_config
 from distconsole.errors import UnavailableError
 from distconsole.model.events import DemoEnded, DemoStep, Event, Narration, RunShown
+from distconsole.model.names import RunId
 from distconsole.model.requests import Check, Demo, LauncherName, Level, Run
 from distconsole.model.run_events import RunEvent, RunEvents, RunFinding, Window
 from distconsole.operations.control import Control
@@ -153,7 +154,7 @@ def _exit_code(timeline: RunTimeline, request: Demo, control: Control) -> int:
 
 
 def _conclusion(timeline: RunTimeline, store: RunStore) -> Iterator[Event]:
-    summary = summarise(store.record(store.resolve(timeline.run)), timeline)
+    summary = summarise(store.record(RunId(timeline.run)), timeline)
     yield RunShown(summary=summary)
     accuracy = summary.metrics.get("test_accuracy")
     if accuracy is None or timeline.end is None or timeline.end.exit_code != 0:

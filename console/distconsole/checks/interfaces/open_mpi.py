@@ -78,7 +78,7 @@ Matched = tuple[tuple[int, int], ...]
 
 
 class Weighed(NamedTuple):
-    """What the weight of a pair depends on: address, network and mask as numbers."""
+    """An interface as its weight in a pair is computed from it; address, network and mask are numbers."""
 
     address: int
     network: int

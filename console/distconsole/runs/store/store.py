@@ -6,7 +6,7 @@ import contextlib
 import re
 import sqlite3
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
@@ -114,11 +114,10 @@ class RunStore:
             if not known:
                 raise RunNotFoundError("there are no runs yet", "distconsole run SCRIPT makes one")
             return known[0][2]
-        named = [(name, run) for _, name, run in known if name == wanted]
-        if unended:
-            going_on = (each for each in named if not self.record(RunId(each[1])).end)
-            named = [*islice(going_on, 1), *named]
-        found = choose_run(wanted, ids, named)
+        named = [(name, run) for _, name, run in known]
+        of_name = (run for name, run in named if unended and name == wanted)
+        going_on = ((wanted, run) for run in of_name if not self.record(run).end)
+        found = choose_run(wanted, ids, chain(going_on, named))
         if found is None:
             raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
         return RunId(found)
@@ -140,7 +139,7 @@ def choose_run(wanted: str, ids: Iterable[str], named: Iterable[tuple[str, str]]
 
     None without one; raises RunNotFoundError if it begins several.
     """
-    found = [run for name, run in named if wanted and name == wanted][:1]
+    found = list(islice((run for name, run in named if wanted and name == wanted), 1))
     found = found or sorted(run for run in ids if run.startswith(wanted))
     if len(found) > 1:
         said = f"{wanted} begins the ids of {len(found)} runs"

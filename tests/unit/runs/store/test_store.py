@@ -196,7 +196,7 @@ def test_a_run_is_found_by_id_prefix_name_and_as_the_last(tmp_path: Path) -> Non
 def test_a_word_that_names_no_run_or_several_is_an_error(tmp_path: Path, word: str) -> None:
     store = RunStore(tmp_path)
     with pytest.raises(RunNotFoundError, match="no runs yet"):
-        store.resolve("last")
+        RunStore(tmp_path / "none").resolve("last")
     for run in ("alpha-1", "alpha-2"):
         store.create(record(run)).close()
     with pytest.raises(RunNotFoundError) as caught:
