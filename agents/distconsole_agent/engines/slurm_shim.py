@@ -1,7 +1,7 @@
 """The shim of a node whose ranks Slurm accounts for: srun started it, and Slurm may end it.
 
 Slurm signals every process of a step at once, the ranks as well as the shim. So a rank that ends by SIGTERM
-is judged a moment later, when it is known whether Slurm did that.
+or SIGKILL is judged a moment later, when it is known whether Slurm did that: by then SIGKILL has ended the shim too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop
 
 SUSPECT_SECONDS = 0.2
-"""How long after a rank's death by SIGTERM the shim's own may come."""
+"""How long after a rank's death by Slurm's signal the shim may get its own."""
 
 WHY_SECONDS, SRUN_WHY_SECONDS, WHY_PACE_SECONDS = 2.0, 6.0, 0.02
 """How long to wait for srun's words and scontrol's, on the first node, on why Slurm ended the step; the second while
@@ -182,7 +182,7 @@ class SlurmShim(Shim):
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
         ended = rank.ended
         assert ended is not None
-        if stopped_ns is None and ended.signal == signal.SIGTERM:
+        if stopped_ns is None and ended.signal in (signal.SIGTERM, signal.SIGKILL):
             self._suspects.append(rank)
             self._loop.call_later(SUSPECT_SECONDS, partial(self._judge_suspect, rank))
         else:

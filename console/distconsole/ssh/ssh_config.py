@@ -6,6 +6,7 @@ further criteria are left to ssh: ``SshOptions.login`` has them.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import getpass
 import glob
@@ -28,6 +29,7 @@ ONE_KEY = "have one key offered: IdentityFile and IdentitiesOnly yes, in ssh_con
 DEFAULT_CONNECT_SECONDS = 10.0
 MAX_INCLUDE_DEPTH = 16
 MATCH_EXEC_SECONDS = 10.0
+_UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ed25519")
 
 _LISTED = {"identityfile", "certificatefile"}
@@ -324,6 +326,8 @@ class SshConfig:
         jump = values.get("proxyjump", "none")
         hops = tuple(_expand(hop.strip(), tokens) for hop in jump.split(","))
         command = values.get("proxycommand", "none")
+        spans = re.findall(r"(\d+)([smhdw]?)", values.get("connecttimeout", "").lower())
+        seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in spans)
         return SshOptions(
             alias=reading.alias,
             hostname=self._hostname(reading),
@@ -339,7 +343,7 @@ class SshConfig:
             user_known_hosts=tuple(filter(_keeps_lines, known)),
             global_known_hosts=files("globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),
             host_key_name=values.get("hostkeyalias"),
-            connect_seconds=_seconds(values.get("connecttimeout")),
+            connect_seconds=float(seconds) or DEFAULT_CONNECT_SECONDS,
             address_family={"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(
                 values.get("addressfamily", "any").lower(), socket.AF_UNSPEC
             ),
@@ -455,8 +459,11 @@ def _obtain(keyword: str, rest: str, reading: _Pass, here: ConfigPlace) -> None:
     words = _split_words(rest, here)
     if not words:
         raise ConfigError(f"{here.file}:{here.line}: {keyword} needs a value")
-    if keyword == "port" and not (is_whole(words[0]) and 0 < int(words[0]) < 65536):
-        raise ConfigError(f"{here.file}:{here.line}: {words[0]!r} is not a port")
+    if keyword == "port":
+        with contextlib.suppress(OSError):  # a service of /etc/services
+            words[0] = str(socket.getservbyname(words[0], "tcp"))
+        if not (is_whole(words[0]) and 0 < int(words[0]) < 65536):
+            raise ConfigError(f"{here.file}:{here.line}: {words[0]!r} is not a port")
     if keyword in _LISTED:
         known = reading.lists.setdefault(keyword, [])
         known.extend(word for word in words[:1] if word not in known)
@@ -468,7 +475,7 @@ def _obtain(keyword: str, rest: str, reading: _Pass, here: ConfigPlace) -> None:
         return
     else:
         reading.values.setdefault(keyword, words[0])
-    if keyword == "proxyjump":
+    if keyword == "proxyjump" and words[0].lower() != "none":
         # The first of the two wins, by ssh_config(5).
         reading.values.setdefault("proxycommand", "none")
 
@@ -493,12 +500,3 @@ def matches_list(patterns: Sequence[str], name: str, *, any_case: bool = True) -
                 return False
             matched = True
     return matched
-
-
-def _seconds(text: str | None) -> float:
-    if text is None or text.lower() == "none":
-        return DEFAULT_CONNECT_SECONDS
-    found = re.fullmatch(r"(\d+)([smh]?)", text.lower())
-    if found is None or not int(found[1]):
-        return DEFAULT_CONNECT_SECONDS
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]

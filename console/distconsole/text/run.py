@@ -54,7 +54,7 @@ class RunText:
         self._output = output
         self._timeline = RunTimeline()
         self._bars = Bars(output)
-        self._told_at: float | None = None
+        self._told, self._told_at = "", float("inf")
         self._all_running = False
 
     def show(self, event: RunEvents) -> None:
@@ -152,11 +152,12 @@ class RunText:
             if not self._bars.living:
                 self._output.status(health_line(self._timeline, now), old_after=FRESH_SECONDS)
             return
-        if self._told_at is None:
-            self._told_at = now
-        elif now - self._told_at >= PROGRESS_SECONDS:
-            self._told_at = now
-            self._output.say(health_line(self._timeline, now))
+        self._told_at = min(self._told_at, now)
+        if now - self._told_at >= PROGRESS_SECONDS:
+            self._told_at, before = now, self._told
+            self._told = health_line(self._timeline, now)
+            if self._told != before:
+                self._output.say(self._told)
 
     def _end(self, end: RunEnded) -> None:
         if end.error is not UNSET:

@@ -8,7 +8,7 @@ import pytest
 from distconsole.errors import ConfigError
 from distconsole.ssh.jumps import hop_host
 from distconsole.ssh.known_hosts import add_line
-from distconsole.ssh.ssh_config import SshConfig, SshOptions
+from distconsole.ssh.ssh_config import DEFAULT_CONNECT_SECONDS, SshConfig, SshOptions
 from suite.programs import run_to_end
 
 CASES = {
@@ -20,7 +20,7 @@ CASES = {
     "identities add up": "Host a\n IdentityFile ~/k1\nHost *\n IdentityFile /k2\n IdentityFile ~/k1\n",
     "identity tokens": "Host a\n HostName h\n User u\n IdentityFile %d/%h-%r-%n-%p-%%\n",
     "jump": "Host a\n ProxyJump me@hop:99,hop2\n",
-    "jump to none": "Host a\n ProxyJump none\nHost *\n ProxyJump hop\n",
+    "jump to none": "Host a\n ProxyJump none\n ProxyCommand nc\nHost *\n ProxyJump hop\n",
     "command": "Host a\n HostName h\n ProxyCommand nc -x 'a b' %h %p %r\n",
     "command to none": "Host a\n ProxyCommand none\nHost *\n ProxyCommand nc %h %p\n",
     "jump before command": "Host a\n ProxyJump hop\n ProxyCommand nc %h %p\n",
@@ -39,7 +39,7 @@ CASES = {
     "include a folder": "Include conf.d\nHost a\n User late\n",
     "known hosts": "Host a\n UserKnownHostsFile ~/kh1 /kh2\n GlobalKnownHostsFile /g1\n",
     "known hosts quoted": 'Host a\n UserKnownHostsFile "/with space/kh"\n',
-    "alias and timeout": "Host a\n HostKeyAlias al\n ConnectTimeout 7\n AddressFamily inet6\n",
+    "alias and timeout": "Host a\n HostKeyAlias al\n ConnectTimeout 1M30s\n Port ssh\n",
     "identities only": "Host a\n IdentitiesOnly yes\n IdentityAgent none\n",
 }
 
@@ -67,13 +67,14 @@ def by_openssh(config: Path) -> dict[str, list[str]]:
 
 
 def as_openssh(options: SshOptions) -> dict[str, list[str]]:
-    jump = ",".join(options.proxy_jump)
+    jump, seconds = ",".join(options.proxy_jump), options.connect_seconds
     return {
         "hostname": [options.hostname],
         "user": [options.user],
         "port": [str(options.port)],
         "proxyjump": [jump] if jump else [],
         "identitiesonly": ["yes" if options.identities_only else "no"],
+        "connecttimeout": ["none" if seconds == DEFAULT_CONNECT_SECONDS else f"{seconds:.0f}"],
         "hostkeyalias": [options.host_key_name] if options.host_key_name else [],
     }
 

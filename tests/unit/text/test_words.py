@@ -41,6 +41,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.run_summary import FirstFailure
+from distconsole.text import run
 from distconsole.text.check import made_text
 from distconsole.text.run import note_text
 from distconsole.text.tables import table
@@ -111,6 +112,15 @@ def test_a_progress_bar_leaves_no_lines_in_a_pipe() -> None:
     assert print_events(RUN_IT, line, line) == ("", "")
 
 
+def test_progress_that_has_not_changed_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "PROGRESS_SECONDS", 0.0)
+    rank, sample = rank_is(0, RankState.EXITED), blank(NodeSample, t=3.0, run=RUN, host="node1")
+    failed = rank_is(0, RankState.FAILED, exit_code=1)
+    said = print_events(RUN_IT, plan(1), rank, *[sample] * 3, failed, *[sample] * 2)[1]
+    assert said.count("\nall ranks have ended") == 1
+    assert said.count("\nrank 0 failed: ") == 1
+
+
 def test_the_end_names_the_rank_that_failed_first() -> None:
     end = ended(EndState.FAILED, 3, first_failure=FAILURE)
     out, err = print_events(RUN_IT, plan(), end)
@@ -140,22 +150,11 @@ def test_the_end_blames_no_rank_for_its_host_or_its_launcher(place: str, error: 
 
 
 def test_a_finding_shows_its_traceback_and_its_hint() -> None:
-    finding = RunFinding(
-        t=2.0,
-        run=RUN,
-        check="run.first_failure",
-        severity=Severity.FAIL,
-        summary="rank 1 failed",
-        seen="Traceback\n  line 1",
-        hint="look here",
-    )
-    _, err = print_events(RUN_IT, finding)
-    assert err.splitlines() == [
-        "FAIL rank 1 failed",
-        "     Traceback",
-        "       line 1",
-        "     hint: look here",
-    ]
+    said = {"summary": "rank 1 failed", "seen": "Traceback\n  line 1", "hint": "look here"}
+    fail = {"check": "run.first_failure", "severity": Severity.FAIL, **said}
+    finding = RunFinding(t=2.0, run=RUN, **fail)
+    lines = "FAIL rank 1 failed\n     Traceback\n       line 1\n     hint: look here\n"
+    assert print_events(RUN_IT, finding)[1] == lines
 
 
 def test_a_lost_host_that_ends_the_run_is_one_finding() -> None:
