@@ -12,6 +12,7 @@ from distconsole.model.events import Event
 from distconsole.runs.logs.levels import Level
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.views import logs
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.log_sides import Counted
@@ -19,6 +20,8 @@ from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import Plot
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, on_stage, read, screen_text, staged, until
+
+TALKING = {ask.Attach: scenes.talking, ask.Top: tuple}
 
 
 async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
@@ -30,8 +33,7 @@ async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
 
 
 async def test_what_several_ranks_say_is_one_line_and_each_keeps_its_order() -> None:
-    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(TALKING, LARGE, request=ATTACH) as (app, stage, pilot):
         await stage.typed("view logs")
         lines = await shown(app, pilot)
         assert sum("epoch 0" in line for line in lines) == 1
@@ -63,8 +65,7 @@ FILTERS = {
 
 
 async def test_a_filter_shows_what_fits_and_nothing_else() -> None:
-    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(TALKING, request=ATTACH) as (app, stage, pilot):
         await stage.typed("view logs")
         for wanted, (there, gone) in FILTERS.items():
             await stage.typed(f"filter {wanted}")
@@ -76,8 +77,7 @@ async def test_a_filter_shows_what_fits_and_nothing_else() -> None:
 
 
 async def test_a_filter_that_cannot_be_read_says_so_and_changes_nothing() -> None:
-    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
-    async with on_screen(app, stage) as pilot:
+    async with on_stage(TALKING, request=ATTACH) as (app, stage, pilot):
         await stage.typed("view logs")
         await stage.typed("filter /(/")
         assert "not a regular expression" in screen_text(app)
@@ -109,10 +109,11 @@ async def test_a_filter_and_a_search_are_left_behind_with_their_run() -> None:
         assert any("Traceback" in line for line in lines)
 
 
-async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
-    def many() -> list[Event]:
-        return [scenes.plan(2), *(scenes.log(0, f"step {n} of it") for n in range(500))]
+def many() -> list[Event]:
+    return [scenes.plan(2), *(scenes.log(0, f"step {n} of it") for n in range(500))]
 
+
+async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
     async with on_stage({ask.Attach: many, ask.Top: tuple}, request=ATTACH) as (app, stage, pilot):
         await stage.typed("view logs")
         await pilot.press("g", "slash", *"Step", "space", "3", "0")
@@ -129,9 +130,10 @@ async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
         assert "no line before" in screen_text(app)
 
 
-async def test_a_search_from_the_ranks_counts_and_marks_while_it_is_typed() -> None:
-    def many() -> list[Event]:
-        return [scenes.plan(2), *(scenes.log(0, f"step {n} of it") for n in range(500))]
+async def test_a_search_from_the_ranks_counts_and_marks_while_it_is_typed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "TURN_SECONDS", 0.0)  # as long lines have it, not all at once
 
     async with on_stage({ask.Attach: many, ask.Top: tuple}, request=ATTACH) as (app, stage, pilot):
         await pilot.press("slash", *"step", "space", "4", "9", "9")
@@ -256,8 +258,7 @@ async def test_whatever_is_printed_is_shown_and_does_no_harm(size: tuple[int, in
 
 
 async def test_a_line_is_copied_as_plain_text() -> None:
-    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
-    async with on_screen(app, stage):
+    async with on_stage(TALKING, request=ATTACH) as (app, stage, _):
         await stage.typed("view logs")
         await stage.typed("filter 1 loss")
         await stage.pressed("up", "y")
@@ -286,8 +287,7 @@ async def test_a_million_lines_later_the_first_ones_are_read_back() -> None:
 
 
 async def test_a_rank_is_chosen_beside_the_lines_and_a_moment_above_them() -> None:
-    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
-    async with on_screen(app, stage, LARGE) as pilot:
+    async with on_stage(TALKING, LARGE, request=ATTACH) as (app, stage, pilot):
         await stage.typed("view logs")
         table: LineTable[Counted] = app.query_one("#log-ranks", LineTable)
         said = [(str(row.name), sum(row.counts), row.counts[Level.ERROR]) for row in table.rows]

@@ -281,6 +281,8 @@ class ConsoleScreen(KeyScreen):
             self._tell()
             if self.view == "launch":
                 self.views.launch.tick()
+            if self.view == "run" and self.prompt.value.startswith("find "):
+                self.dispatcher.typing(self.prompt.value)  # and so the count goes on
         self._draw_around()
         self.views.draw()
 

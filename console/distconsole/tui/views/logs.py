@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from dataclasses import replace
@@ -118,21 +119,18 @@ class LogsView(Vertical):
         if self._search_from is None:
             self._search_from = self.tail.cursor
         if wanted != self._finding:
-            self._look_for(wanted)
+            self._finding = wanted
+            try:
+                pattern = parse_pattern(wanted) if wanted else None
+            except ValueError:
+                pattern = parse_pattern(re.escape(wanted))
+            self._pattern = self.tail.found = pattern
+            if self._rows is not None:
+                self._rows.search(pattern)
+            self._origin = self._search_from if pattern is not None else None
+            self._look()
         if done:
             self._search_from = None
-
-    def _look_for(self, wanted: str) -> None:
-        self._finding = wanted
-        try:
-            pattern = parse_pattern(wanted) if wanted else None
-        except ValueError:
-            pattern = parse_pattern(re.escape(wanted))
-        self._pattern = self.tail.found = pattern
-        if self._rows is not None:
-            self._rows.search(pattern)
-        self._origin = self._search_from if pattern is not None else None
-        self._look()
 
     def do(self, what: str, argument: str) -> None:
         """Do one of ``WHATS``; raises ``ConsoleError`` if it has no target, or ``what`` is unknown."""
@@ -216,7 +214,8 @@ class LogsView(Vertical):
     def _pause(self) -> None:
         if not self._goes_on:
             self._goes_on = True
-            self.set_timer(PAUSE_SECONDS, self._go_on)
+            # A timer of Textual (8.2) that is so short may never fire: see low_overhead.on_resize.
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self.call_later, self._go_on)
 
     def _go_on(self) -> None:
         task, self._goes_on = self._shown_task, False
