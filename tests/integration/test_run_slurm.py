@@ -197,7 +197,10 @@ def test_a_step_that_slurm_kills_says_so(
     assert end.state is EndState.FAILED
     assert end.first_failure
     lost = "Slurm ended the job's step, and its reason was lost"  # slurmstepd died too soon
-    assert end.first_failure.error in (f"Slurm job {job}: its step was cancelled", lost)
+    assert end.first_failure.error in (
+        f"Slurm job {job}: its step was cancelled or signalled",
+        lost,
+    )
     assert slurm.queue() == [job]
     slurm.cancel_all()
     assert nothing_left(slurm)

@@ -25,6 +25,11 @@ _PLAIN = ("", "SIGNAL TERMINATED")
 _ANSWER = re.compile(r"^JobId=\d+ .*", re.MULTILINE)
 """A job with a GraceTime gets the signals of scancel first, and only scontrol knows of the preemption."""
 
+_OVER_MEMORY = re.compile(
+    r"(?:slurmstepd-(\S+): )?error: StepId=(\d+)\S* exceeded (?:virtual )?memory limit"
+)
+"""By JobAcctGatherParams=OverMemoryKill; the other nodes then say that the step was cancelled."""
+
 _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _COMPLAINT = re.compile(
     r"^(?:(?:srun|slurmstepd[^:]*):|\[[^\]]+\]) (?:error|fatal): |^(?=/\S*sh: )"
@@ -64,6 +69,9 @@ def read_reason(run_dir: str, *, final: bool = False, asked: bool = False) -> st
     ``asked``: after ``ask_slurm``, whose answer decides whether a step that was cancelled was preempted.
     """
     log = _read_log(run_dir)
+    if over := _OVER_MEMORY.search(log):
+        where = f" on {over[1]}" if over[1] else ""
+        return f"Slurm job {over[2]}: its step exceeded its memory limit{where}"
     found, failed = _CANCELLED.search(log), _NODE_FAILED.search(log)
     node = "a node of it failed"
     if failed is not None:
@@ -84,7 +92,8 @@ def read_reason(run_dir: str, *, final: bool = False, asked: bool = False) -> st
         why = "PREEMPTION" if answer and re.search(r" PreemptTime=\d", answer[0]) else why
     # scancel of a step kills the shims at once, that of a job signals them first.
     of_step = " JobState=RUNNING " in answer[0] if answer else final and "STEP" in found[0]
-    told = _REASONS.get(why, f"Slurm job {{job}}{': its step' if of_step else ''} was cancelled")
+    cancelled = ": its step was cancelled or signalled" if of_step else " was cancelled"
+    told = _REASONS.get(why, f"Slurm job {{job}}{cancelled}")
     if why not in _REASONS and why not in _PLAIN:
         told += f": {why.lower()}"
     return told.format(job=found["id"], node=node)
