@@ -41,6 +41,8 @@ def first_failure_finding(
     advice = remedy(first.error, first.traceback)
     if left:
         who = f"{ranks_text(left)} on {join_some(ranks.hosts_of(left), MAX_HOSTS_NAMED)}"
+        if first.error.endswith("perhaps by mpirun"):  # for want of an MPI_Finalize
+            advice = LEFT_FIRST
         advice = advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
     elif known := re.findall(r"^rank \d+ had ended before \(.+\)$", first.traceback, re.MULTILINE):
         advice = advice.replace(LEFT_FIRST, "; ".join(known))
@@ -372,7 +374,6 @@ REMEDIES = (
     ),
 )
 """Pattern of an error -> its remedy; the first match counts."""
-
 
 A_COPY = r"/runs/[^/\s]+/code/"
 LOST_IN_A_COPY = rf"No module named|No such file or directory: '([^/]|\S+{A_COPY})"

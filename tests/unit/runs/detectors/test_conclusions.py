@@ -287,6 +287,10 @@ def test_of_many_that_left_first_the_rest_is_counted() -> None:
     known = "rank 3 had ended before (exited with code 0)"
     first = structs.replace(first, traceback=f"Traceback\nBroken pipe\n{known}")
     assert first_failure_finding(ranks, first, (), 0.0).hint.startswith(f"{known}: look for")
+    first = structs.replace(first, error="killed by SIGTERM, perhaps by mpirun", traceback="")
+    who = "rank 0 on a left first, with exit code 0; distconsole logs"
+    assert first_failure_finding(ranks, first, (0,), 0.0).hint.startswith(who)
+    assert first_failure_finding(ranks, first, (), 0.0).hint.startswith("distconsole logs")
 
 
 GUESSES = [
