@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where, rule
 from distconsole.checks.facts.evidence import View, once_a_view
@@ -17,6 +19,15 @@ from distconsole.model.requests import Level
 unless_horovod = only_where(lambda host: host.of(HorovodFacts).present, "no Horovod")
 _unless_torch = only_where(lambda host: host.of(TorchFacts).version, "no torch")
 _unless_nccl = only_where(lambda host: host.of(TorchFacts).nccl, "no NCCL with this torch")
+
+WHEELS = "https://download.pytorch.org/whl/"
+
+
+def wheel_of(version: str) -> str:
+    """Return pip's words for a torch: PyPI has none whose version names its build, such as ``+cpu``."""
+    build = version.partition("+")[2]
+    known = re.fullmatch(r"cpu|xpu|cu\d+|rocm[\d.]+", build)
+    return f"torch=={version}" + (f" --index-url {WHEELS}{build}" if known else "")
 
 
 @hint("pip install torch, or --python and --setup.")
@@ -52,7 +63,7 @@ def _torch_present(view: View) -> RuleResults:
             without,
             seen=join_some(f"{name}: {pythons[name]}" for name in without),
             expected=f"torch {version} on every host",
-            hint=f"{pythons[without[0]]} -m pip install torch=={version}",
+            hint=f"{pythons[without[0]]} -m pip install {wheel_of(version)}",
         )
 
 
@@ -71,7 +82,7 @@ def _torch_build(view: View) -> RuleResults:
         if split is not None:
             version = values[split.groups[-1][1][0]]
             hint = (
-                f"pip install torch=={version}"
+                f"pip install {wheel_of(version)}"
                 if what == "torch"
                 else "install the same wheel everywhere: pip install --force-reinstall torch==VERSION"
             )
@@ -91,8 +102,8 @@ def _torch_cuda(host: HostView) -> RuleResults:
     torch, gpu = host.of(TorchFacts), host.of(GpuFacts)
     driver = gpu.cuda_driver or 0
     wanted = (torch.cuda or "").partition(".")[0]
-    wheel = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
-    wheel += "rocm6.4" if gpu.vendor == AMD else "cu128"
+    build = "rocm6.4" if gpu.vendor == AMD else "cu128"
+    wheel = f"pip install --force-reinstall torch --index-url {WHEELS}{build}"
     if not gpu.count:
         yield NotApplicable("no GPU")
     elif torch.version and (torch.cuda if gpu.vendor == AMD else torch.hip):
