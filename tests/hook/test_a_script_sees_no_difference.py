@@ -286,7 +286,6 @@ FAILS_INSIDE = {
     "a process group": "import torch.distributed\ntorch.distributed.init_process_group('nonsense')\n",
 }
 
-
 NO_FRAME = "no frame of ours is in a traceback"
 LINE = "warnings name the line of the script"
 SEEN = {

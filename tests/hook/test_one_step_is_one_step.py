@@ -24,7 +24,6 @@ def loss_of(batch, scale=1.0):
     return ((model(batch[0]) - batch[1]) ** 2).mean() * scale
 """
 
-
 pytestmark = pytest.mark.usefixtures("warm")
 
 

@@ -64,7 +64,6 @@ def join(rank, world, port):
     torch.distributed.destroy_process_group()
 """
 
-
 LATE = f"""{LEAN_TORCH}
 import os, sys, time
 from torch import nn

@@ -116,7 +116,6 @@ for call in (funcol.wait_tensor, dist.Work.wait, torch.amp.GradScaler.scale, tor
 dist.destroy_process_group()
 """
 
-
 TIMED = """
 import torch, torch.distributed as dist, torch.distributed._functional_collectives as funcol
 from distconsole_training.torch_hook.torch_patches import watching
@@ -140,7 +139,6 @@ for wait in (
     print(len(noted))
 dist.destroy_process_group()
 """
-
 
 STAYS_WHOLE = """
 import sys, types, torch

@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("consoles")]
 SOON_SECONDS = 25.0
 """Far below the grace of the runs, and the minutes after which an engine gives up by itself."""
 
-
 PERMUTATIONS = {
     # Whoever reads the end of a rank killed by SIGKILL reads these as well.
     "exits": ("torchrun", "single", "slurm"),

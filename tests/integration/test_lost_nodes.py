@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks, pytest.mark.timeout(
 LOST_SECONDS = 150.0
 """For a node that is silent: it is given up after some forty."""
 
-
 SLURMS_WORDS = [
     (143, f"Slurm ended {job}: {node}")
     for job in ("job 1", "the job")

@@ -65,7 +65,6 @@ total = int(fabric.all_reduce(torch.tensor([10.0 ** fabric.global_rank]), reduce
 torch.distributed.destroy_process_group()  # a thread of gloo's that is left lets go of a tensor while Python ends: SIGABRT
 """
 
-
 PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 OF_PLACE = {
     *(*PLACE, "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),

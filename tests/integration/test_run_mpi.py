@@ -197,7 +197,6 @@ hvd.shutdown()
 mpi.MPI_Finalize()
 """
 
-
 SLEEPY_YIELD = "#include <unistd.h>\nint sched_yield(void) { return usleep(2000); }\n"
 """In place of the C library's: a rank that waits in Open MPI spins, and these wait for 20 s."""
 

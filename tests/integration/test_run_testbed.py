@@ -30,7 +30,6 @@ sys.exit(code)
 Not by ``ru_maxrss``, which a program inherits from the one that started it: here from pytest.
 """
 
-
 COUNT = """
 n = 0
 while not os.path.exists({!r}):

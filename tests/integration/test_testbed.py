@@ -14,7 +14,6 @@ from testbed.keeper import wait_for
 
 pytestmark = pytest.mark.testbed
 
-
 RECEIVE = """
 import socket, sys
 with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:

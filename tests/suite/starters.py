@@ -240,7 +240,6 @@ def train():
     + MAIN
 )
 
-
 AT_EXIT = (
     "Horovod ends the others' collectives at a rank's exit, before the rank has its exit code"
 )

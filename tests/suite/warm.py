@@ -53,7 +53,6 @@ if job is not None:
 os._exit(0)
 """
 
-
 WHOLE_TORCH = """
 import torch
 torch.optim.SGD([torch.zeros(1)], lr=0.1)  # which imports the compiler

@@ -27,7 +27,6 @@ from fakes.stage import Scene, keep_run
 
 pytestmark = pytest.mark.usefixtures("utc", "home", "colours")
 
-
 BUSY = tuple(
     BusyProcess(
         pid=70_000 + at, user=user, command=command, cpu=cpu, memory=int(gigabytes * 2**30)

@@ -39,7 +39,6 @@ _SCOPES = {
     3: "nobody may look into a process",
 }
 
-
 _PYTHON = re.compile(r".*/python(?:3(?:\.(\d+)[td]*)?)?(?: \(deleted\))?$")
 READS_SINCE = 14
 """Python 3.14 and newer can read the stacks of another process of the same version."""

@@ -30,7 +30,6 @@ ANSWER_SECONDS = 5.0
 ROOM_BYTES = 64 * 1024 * 1024
 """With less in the node folder the bridge looks closely, and may refuse (``folders``)."""
 
-
 OWNER = "host"
 """In a node folder: the host that owns it (``node_owner``)."""
 

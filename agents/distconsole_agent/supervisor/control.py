@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CLIENTS = 16
 
-
 Answer = Union[Values, Refusal]
 Reply = Callable[[Answer], None]
 

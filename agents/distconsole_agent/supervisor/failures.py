@@ -61,7 +61,6 @@ _BROUGHT = re.compile(
 _FRAME = re.compile(r'^  File "([^"\n]{1,4096})", line (\d{1,9})', re.MULTILINE)
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<")
 
-
 _RULE = re.compile(r"^[ \t]*[-=*]{8,}[ \t]*$", re.MULTILINE)
 """Above and below a help text of Open MPI."""
 _NO_REASON = re.compile(r"\W*warning\b", re.IGNORECASE)

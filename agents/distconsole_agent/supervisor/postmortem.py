@@ -47,7 +47,6 @@ _TERMINATED = re.compile(
 """Of ``failures.headline``, and of ProcessRaisedException and ProcessExitedException in
 torch/multiprocessing/spawn.py, which catches a child's exceptions, so that its own hook never sees them."""
 
-
 _ENDED = re.compile(r"\bprocess \d{1,6} terminated with (?:exit code (\d{1,3})|signal (SIG\w+))$")
 """Of ProcessExitedException alone: a child that did not raise."""
 

@@ -44,7 +44,6 @@ SLURMS_SIGNALS = (
 their own way on some, hand others on a second time, and die of the rest: the ranks get them all the
 same. A handler would replace a signal that is ignored, but not one that is blocked."""
 
-
 _scripts = count()
 """Numbers scripts: an engine may start several processes of one name here."""
 

@@ -40,7 +40,6 @@ _STAGES = {
 }
 """A child's steps until the exec; the error of each, and a hint."""
 
-
 BASH = "/bin/bash"
 """Preferred to dash, which unblocks every signal for its children."""
 

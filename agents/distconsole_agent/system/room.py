@@ -20,7 +20,6 @@ _FALLOCATE = getattr(_LIBC, "fallocate64", None) or getattr(_LIBC, "fallocate", 
 MOST_KEPT_FREE_BYTES = 64 * 1024 * 1024
 """A tenth of a disk is kept free, but not more than this."""
 
-
 LOOK_SECONDS = 3.0
 
 MOST_LOW_BYTES = 4 << 30

@@ -90,7 +90,6 @@ _CLOCK = SteadyClock()
 now_ns, look, of_wall = _CLOCK.now_ns, _CLOCK.look, _CLOCK.of_wall
 to_wall, to_boot = _CLOCK.to_wall, _CLOCK.to_boot
 
-
 EARLY_SECONDS = 0.1
 """A wake-up this little before a second counts as having reached it: clocks do not run alike."""
 

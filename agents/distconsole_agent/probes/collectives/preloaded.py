@@ -32,7 +32,6 @@ OF_A_RANK = re.compile(
 )
 """Variables that no import reads. Each rank of these jobs sets its number of threads itself."""
 
-
 ALIKE = ("Umask", "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp")
 """Lines of ``/proc/self/status``."""
 

@@ -39,7 +39,6 @@ LACKS = (
     *("Invalid data type", "Invalid datatype", "has no "),
 )
 
-
 Measure = Callable[[Any, Case, int, float], Any]
 
 

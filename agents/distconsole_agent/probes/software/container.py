@@ -30,7 +30,6 @@ from distconsole_agent.system.memory import memory_file
 
 LOOK_SECONDS = 20.0
 
-
 _MARK = "distconsole-lacks "
 
 

@@ -26,7 +26,6 @@ _VERSIONS = (
     ("MPICH", re.compile(r"HYDRA.*?Version:\s*(\S+)", re.DOTALL)),
 )
 
-
 _DAEMONS = ("orted", "prted", "hydra_pmi_proxy")
 
 WHEELS = (".cache", "distconsole", "wheels")

@@ -83,7 +83,6 @@ MOST_TRIED = 64
 RESOLVE_SECONDS = 6.0
 """A resolver asks its first dead server for 5 s (resolv.conf(5))."""
 
-
 SLURM_SECONDS = 8.0
 
 DECODED_PAIRS = 16

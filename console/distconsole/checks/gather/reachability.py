@@ -48,7 +48,6 @@ MANY_PORTS_HOSTS, MANY_PORTS, FEW_PORTS = 8, 16, 8
 ALL_PORTS_HOSTS = 32
 """Beyond this many hosts each one tries the fixed port of another and one of its others, in turn."""
 
-
 WAYS = frozenset({"net.reach_tcp", "net.asymmetric", "net.port_ephemeral", "net.mtu"})
 """Checks of what makes jobs leave hosts out."""
 

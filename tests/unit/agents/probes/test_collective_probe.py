@@ -131,7 +131,6 @@ JOB = {
     },
 }
 
-
 OWN_FILE = 'exec "$@" >"$OUT/rank-${OMPI_COMM_WORLD_RANK:-0}"'
 """mpirun puts the pieces of several ranks' lines together as they come."""
 

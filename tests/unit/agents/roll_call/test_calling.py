@@ -96,7 +96,6 @@ Missing ranks:
 3!: [grad.2]
 """
 
-
 HANG = f"""{LEAN_TORCH}
 import time, horovod.torch as hvd
 hvd.init()

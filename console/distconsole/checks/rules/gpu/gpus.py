@@ -33,7 +33,6 @@ PROHIBITED = 2
 """nvmlComputeMode_t; of the others 0 is the default, 1 and 3 let one process in."""
 NO_ANSWER = "the driver does not say"
 
-
 unless_gpu = only_where(lambda host: host.of(GpuFacts).present, "no GPU")
 """Leaves out hosts that have no GPU, or no driver that answers."""
 

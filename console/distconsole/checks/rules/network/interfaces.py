@@ -169,7 +169,6 @@ NAMES: Mapping[Engine, tuple[str, ...]] = {
     **dict.fromkeys(UNFORESEEN, ()),  # never red
 }
 
-
 USED_AS = {Engine.GLOO: "coll", Engine.HOROVOD: "horovod"}
 """Launcher's name -> engines; those of MPI are ``mpi``. Horovod may use NCCL, too."""
 

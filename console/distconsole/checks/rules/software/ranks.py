@@ -37,7 +37,6 @@ HINTS = {
 }
 """Pattern of an engine's error, and its remedy."""
 
-
 OTHER_LIBRARY = (
     "the MPI library is not that of mpirun: put one MPI first by --setup, e.g.\n"
     "--setup 'export PATH=/opt/openmpi/bin:$PATH LD_LIBRARY_PATH=/opt/openmpi/lib'"

@@ -208,7 +208,6 @@ HOROVOD_RULES = _judge_job(
     ("horovod.ending", "Ranks that crash in hvd.shutdown().", CRASHED),
 )
 
-
 MPI_RULES = _judge_job(
     MpiCollFacts,
     "look at the variables OMPI_*, PRTE_*, PMIX_*, PMI_*, HYDRA_* and I_MPI_* of the hosts: does --setup "
@@ -231,7 +230,6 @@ MPI_RULES = _judge_job(
     ),
     ("mpi.ending", "Ranks that crash in MPI_Finalize.", CRASHED),
 )
-
 
 MPI_HINTS = {
     r"\b(?:orted|prted|hydra_pmi_proxy)\b.*(?:not found|No such file)": "the daemon is not on the PATH that ssh gives: move the export of PATH to the top of "
