@@ -201,10 +201,8 @@ def test_sruns_parent_asks_slurm_and_ends_a_srun_that_waits_for_a_lost_host(
     (tmp_path / "step.log").write_text(
         f"slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT {AT} ***\n"
     )
-    assert (
-        read_reason(str(tmp_path), final=True)
-        == "Slurm job 3: its step was cancelled or signalled"
-    )
+    said = read_reason(str(tmp_path), final=True)
+    assert said == "Slurm job 3: its step was cancelled or signalled"
     env = {"PATH": f"{tmp_path}:/bin:/usr/bin", "TIME": time, "STATE": state}
     script_words = ["/bin/bash", str(script)]
     step = subprocess.Popen(script_words, stdout=subprocess.PIPE, text=True, env=env)

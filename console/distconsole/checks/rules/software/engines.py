@@ -25,9 +25,8 @@ WHEELS = "https://download.pytorch.org/whl/"
 
 def wheel_of(version: str) -> str:
     """Return pip's words for a torch: PyPI has none whose version names its build, such as ``+cpu``."""
-    build = version.partition("+")[2]
-    known = re.fullmatch(r"cpu|xpu|cu\d+|rocm[\d.]+", build)
-    return f"torch=={version}" + (f" --index-url {WHEELS}{build}" if known else "")
+    build = re.search(r"\+(cpu|xpu|cu\d+|rocm[\d.]+)$", version)
+    return f"torch=={version}" + (f" --index-url {WHEELS}{build[1]}" if build else "")
 
 
 @hint("pip install torch, or --python and --setup.")
