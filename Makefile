@@ -2,6 +2,7 @@
 #
 #   PYTHON=…                 the interpreter to build .venv with (3.11 or newer)
 #   ARGS=…                   further words for `distconsole demo`
+#   RERUNS=…                 how often a failed test is tried again (0); the summary counts them
 #   WORKERS=…                how many tests go on at once (6)
 #   TESTS=…                  what pytest runs, and how:  make test TESTS="tests/unit -x"
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
@@ -26,6 +27,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q --no-compile -c .ci/constraints.txt
 DONE := .make
 TESTS ?= tests
+# A test that fails once in a hundred is a defect with a name.
+RERUNS ?= 0
 # Those that drive hosts wait more than they work: with four, two cores are busy for 83 % of the time.
 # Each further one costs 9 s of a core, in which it collects the tests.
 WORKERS ?= 6
@@ -39,7 +42,7 @@ demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
 	@$(BIN)/distconsole demo --torch $(ARGS)
 
 test: set-up ## Run every test; what this machine lacks is skipped by name
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --reruns $(RERUNS) $(TESTS)
 
 campaign: system $(DONE)/dev horovod ## Runs with a random fault each, on simulated hosts: the table of docs/reliability.md
 	PYTHONPATH=tests $(BIN)/python -m campaign $(CAMPAIGN)
