@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distconsole_agent.roll_call import ways
+from distconsole_agent.roll_call import calling, ways
 from distconsole_agent.roll_call.calling import Seat, call_ranks
 from fakes.shims import wait_until
 from suite.lean_torch import LEAN_TORCH
@@ -135,7 +135,10 @@ get_data(child)
 """
 
 
-def test_a_worker_of_a_loader_that_is_waited_for_says_where_it_is(runner: Runner) -> None:
+def test_a_worker_of_a_loader_that_is_waited_for_says_where_it_is(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calling, "WORKER_SECONDS", 30.0)
     # By the file's name: where a frame of torch's loader is on the stack, its workers are asked.
     loader = runner.scripts / "torch" / "utils" / "data" / "dataloader.py"
     loader.parent.mkdir(parents=True)
@@ -144,7 +147,7 @@ def test_a_worker_of_a_loader_that_is_waited_for_says_where_it_is(runner: Runner
     try:
         child = int(process.stdout.readline())
         seat = Seat(process.pid, {"rank": 0}, "")
-        (told,) = call_ranks([seat], str(state / "rings"), 3.0)
+        (told,) = call_ranks([seat], str(state / "rings"), 30.0)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
