@@ -23,7 +23,7 @@ from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop
 
 SUSPECT_SECONDS = 0.2
-"""How long after a rank's death by Slurm's signal the shim may get its own."""
+"""How long after a rank has died by such a signal Slurm may send the same one to the shim."""
 
 WHY_SECONDS, SRUN_WHY_SECONDS, WHY_PACE_SECONDS = 2.0, 6.0, 0.02
 """How long to wait for srun's words and scontrol's, on the first node, on why Slurm ended the step; the second while

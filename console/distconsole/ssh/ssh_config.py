@@ -24,12 +24,12 @@ from distconsole.config.paths import expand_home
 from distconsole.errors import ConfigError
 from distconsole.model.cluster import Host
 from distconsole.model.names import is_whole, may_be_host, may_be_user
+from distconsole.model.time_text import span_seconds
 
 ONE_KEY = "have one key offered: IdentityFile and IdentitiesOnly yes, in ssh_config"
 DEFAULT_CONNECT_SECONDS = 10.0
 MAX_INCLUDE_DEPTH = 16
 MATCH_EXEC_SECONDS = 10.0
-_UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ed25519")
 
 _LISTED = {"identityfile", "certificatefile"}
@@ -326,8 +326,7 @@ class SshConfig:
         jump = values.get("proxyjump", "none")
         hops = tuple(_expand(hop.strip(), tokens) for hop in jump.split(","))
         command = values.get("proxycommand", "none")
-        spans = re.findall(r"(\d+)([smhdw]?)", values.get("connecttimeout", "").lower())
-        seconds = sum(int(number) * _UNIT_SECONDS[unit] for number, unit in spans)
+        seconds = span_seconds(values.get("connecttimeout", "").lower())
         return SshOptions(
             alias=reading.alias,
             hostname=self._hostname(reading),
@@ -343,7 +342,7 @@ class SshConfig:
             user_known_hosts=tuple(filter(_keeps_lines, known)),
             global_known_hosts=files("globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),
             host_key_name=values.get("hostkeyalias"),
-            connect_seconds=float(seconds) or DEFAULT_CONNECT_SECONDS,
+            connect_seconds=seconds or DEFAULT_CONNECT_SECONDS,
             address_family={"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(
                 values.get("addressfamily", "any").lower(), socket.AF_UNSPEC
             ),

@@ -13,6 +13,7 @@ from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts, MpiSshFacts
 from distconsole.checks.facts.node import ImportFacts, OsFacts, TorchFacts
 from distconsole.checks.rules.network.ssh import NEEDED_BY
+from distconsole.checks.rules.software.engines import WHEELS
 from distconsole.checks.rules.software.ranks import (
     CheckedJob,
     judge_end,
@@ -91,8 +92,7 @@ def _arch(host: HostView) -> RuleResults:
                 f"torch on {HERE} has no code for its {model} ({wanted})",
                 seen=f"built for {' '.join(architectures)}",
                 expected=f"{wanted}, or PTX that is older; else: no kernel image is available",
-                hint="a newer wheel: pip install --upgrade torch "
-                "--index-url https://download.pytorch.org/whl/cu128",
+                hint=f"a newer wheel: pip install --upgrade torch --index-url {WHEELS}cu128",
             )
 
 
